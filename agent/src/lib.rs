@@ -1,0 +1,1 @@
+//! On data nodes: the link, the epoch guard and the movement of ranges

@@ -1,0 +1,1 @@
+//! Routes keys by verified ring snapshots, without asking anybody

@@ -1,0 +1,1 @@
+//! One control-plane server: raft on sled, the APIs, the publisher and the driver

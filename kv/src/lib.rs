@@ -1,0 +1,1 @@
+//! The reference data plane: a small replicated durable store

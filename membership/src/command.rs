@@ -1,0 +1,427 @@
+//! What may be asked of the replicated state.
+//!
+//! Each type here is part of a wire format (log entries, in a self-describing serde form):
+//! fields are added, never re-meant.
+
+use std::fmt;
+
+use annulus_ring::{
+    ClusterId, Endpoint, Epoch, HashName, Incarnation, NodeId, Position, Replication, RingName,
+    SessionId, Slot, SlotChange, Step, TransitionId, Weight, Zone,
+};
+use serde::{Deserialize, Serialize};
+
+macro_rules! id128 {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u128);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:08x}..", self.0 >> 96)
+            }
+        }
+        // Hex, because readers of JSON that know only doubles would bend the number.
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+                u128::from_str_radix(&text, 16).map(Self).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+id128!(
+    /// What makes a retry harmless: the same id gets the same answer.
+    RequestId
+);
+id128!(
+    /// Drawn and synced by an agent with a new directory.
+    Birth
+);
+id128!(
+    /// Drawn at each start of an agent's process.
+    Boot
+);
+
+/// Number of an accepted change within its ring, from 1.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ChangeId(pub u64);
+
+impl fmt::Display for ChangeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Number of a hand-over wave within its ring, from 1.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct WaveId(pub u64);
+
+impl fmt::Display for WaveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One committed log entry: the leader's stamp on somebody's request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Leader's wall clock in ms since 1970; never decreases in the log (`State` takes the
+    /// larger of it and the last one). Shown to people, decides nothing.
+    pub wall_ms: u64,
+    /// Absent for what the leader proposes by itself.
+    pub request_id: Option<RequestId>,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// What a follower passes on and the leader turns into an [`Entry`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// See [`Entry::request_id`].
+    pub request_id: Option<RequestId>,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// A change proposed to the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Names the cluster; the first entry of a control plane, harmless when repeated.
+    Init {
+        /// Drawn by whoever initialises.
+        cluster_id: ClusterId,
+    },
+    /// Raises `ring_time`.
+    Tick {
+        /// At most [`crate::MAX_TICK_MS`].
+        elapsed_ms: u64,
+    },
+    /// Something about one ring.
+    Ring {
+        /// Which.
+        ring: RingName,
+        /// What.
+        command: RingCommand,
+    },
+}
+
+/// A command about one ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RingCommand {
+    /// Publishes epoch 1, without members.
+    Create {
+        /// Its settings.
+        config: RingConfig,
+        /// Accept quorums that break `w + r > rf` or `w > rf/2`.
+        accept: bool,
+    },
+    /// Takes all founders to `active` in one epoch.
+    Found {
+        /// Whom, with the evidence that each reported an empty directory on its present link.
+        /// Empty: all whose join was collected.
+        founders: Vec<Founder>,
+        /// Accept fewer nodes than rf, or than zones for the spread.
+        accept: bool,
+        /// The lists, computed by the proposer; handles are given in order of node id from 0.
+        target: Vec<SlotChange>,
+    },
+    /// An agent's greeting with an unknown birth and an empty directory.
+    Register(Registration),
+    /// A known agent listens elsewhere.
+    SetEndpoint {
+        /// Who.
+        node: NodeId,
+        /// In which life.
+        incarnation: Incarnation,
+        /// Where now.
+        endpoint: Endpoint,
+    },
+    /// An operator's request.
+    Change {
+        /// What for.
+        change: Change,
+        /// Refused if the ring's `layout_epoch` is another.
+        expected_layout_epoch: Option<Epoch>,
+    },
+    /// Folds queued changes into one transition.
+    Start {
+        /// The changes folded, in order of acceptance.
+        changes: Vec<ChangeId>,
+        /// The `layout_epoch` that `target` was computed on.
+        base_layout_epoch: Epoch,
+        /// Version of the assigner that computed it.
+        assigner_version: u32,
+        /// Changed slots and their new lists. Handles of joiners are as
+        /// [`crate::RingState::planned_handles`] gives them.
+        target: Vec<SlotChange>,
+    },
+    /// Takes the running transition from one step to the next.
+    Advance {
+        /// Which transition.
+        transition: TransitionId,
+        /// The step it is in.
+        from_step: Step,
+        /// Why it may go on.
+        evidence: Evidence,
+    },
+    /// One wave of changes of owner.
+    HandOver(HandOver),
+    /// Withdraws a change: from the queue, or with its transition in steps 1 to 6.
+    Abort {
+        /// Which.
+        change: ChangeId,
+    },
+    /// Ends the soak now.
+    Settle,
+    /// Leave to delete retained copies.
+    Permit {
+        /// Whose copies.
+        copies: CopySet,
+        /// Per slot: the read set holds verified complete copies.
+        evidence: Vec<SlotEvidence>,
+    },
+    /// Copies deleted under their permit.
+    Released {
+        /// Which.
+        copies: CopySet,
+    },
+    /// Members that hear nothing or were heard again; changes no placement.
+    SetAvailability {
+        /// Who, and whether it is down.
+        nodes: Vec<(NodeId, bool)>,
+    },
+}
+
+/// Settings of a ring, fixed at its creation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingConfig {
+    /// k: 2^k slots.
+    pub slot_bits: u8,
+    /// Hash of keys.
+    pub hash: HashName,
+    /// Seed of the hash.
+    pub seed: u64,
+    /// rf, w, r.
+    pub replication: Replication,
+    /// How long the old lists go on getting every write after the switch, in ms of ring time.
+    /// Longer: an instant way back for longer; the price is writes to both lists.
+    pub soak_ms: u64,
+    /// How long a loser's copy is kept after the end of a transition, in ms of ring time.
+    pub grace_ms: u64,
+}
+
+impl Default for RingConfig {
+    fn default() -> Self {
+        Self {
+            slot_bits: 14,
+            hash: HashName::Xxh3_64,
+            seed: 0,
+            replication: Replication { rf: 3, w: 2, r: 2 },
+            soak_ms: 10 * 60 * 1000,
+            grace_ms: 24 * 60 * 60 * 1000,
+        }
+    }
+}
+
+/// A founder, with what the leader saw of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Founder {
+    /// Who.
+    pub node: NodeId,
+    /// In which life it reported an empty directory on its present link.
+    pub incarnation: Incarnation,
+}
+
+/// What an agent says of itself when it has a new directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its name.
+    pub node: NodeId,
+    /// Drawn with the directory.
+    pub birth: Birth,
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// Its zone, as configured at the agent.
+    pub zone: Zone,
+    /// Its weight, as configured at the agent.
+    pub weight: Weight,
+}
+
+/// An operator's request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Make a registered node a member.
+    Join {
+        /// Who.
+        node: NodeId,
+        /// Must agree with the registration, where given.
+        zone: Option<Zone>,
+        /// Must agree with the registration, where given.
+        weight: Option<Weight>,
+    },
+    /// Move every range off a member, then let it leave.
+    Drain {
+        /// Who.
+        node: NodeId,
+    },
+}
+
+impl Change {
+    /// The node it is about.
+    #[must_use]
+    pub fn node(&self) -> &NodeId {
+        match self {
+            Self::Join { node, .. } | Self::Drain { node } => node,
+        }
+    }
+
+    /// "join" or "drain".
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Join { .. } => "join",
+            Self::Drain { .. } => "drain",
+        }
+    }
+}
+
+/// A hand-over wave's life: begun, then committed or aborted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HandOver {
+    /// The owner is to seal these ranges.
+    Begin {
+        /// Who owns them now.
+        owner: NodeId,
+        /// Who shall.
+        successor: NodeId,
+        /// Sorted, at most [`crate::MAX_WAVE`].
+        slots: Vec<Slot>,
+    },
+    /// Reorders the lists, in one epoch.
+    Commit {
+        /// Which wave.
+        wave: WaveId,
+        /// F of each slot in the wave's order, as the owner reported it after sealing.
+        sealed: Vec<Position>,
+        /// The same as the successor confirmed it. `decide` compares.
+        confirmed: Vec<Position>,
+        /// In which life the owner sealed.
+        owner_incarnation: Incarnation,
+        /// In which life the successor confirmed.
+        successor_incarnation: Incarnation,
+    },
+    /// Lifts the seal.
+    Abort {
+        /// Which wave.
+        wave: WaveId,
+    },
+}
+
+/// SHA-256 root over what one side reported; see [`crate::evidence`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Root(#[serde(with = "hex32")] pub [u8; 32]);
+
+mod hex32 {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        to.serialize_str(&text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        let bad = || serde::de::Error::custom("expected 64 hex digits");
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(bad());
+        }
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| bad())?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// What the leader saw that lets a transition go on. `decide` checks that it is complete for the
+/// state, of these incarnations and session, and that both sides agree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// One per node of the step's barrier, sorted by node.
+    pub nodes: Vec<NodeEvidence>,
+    /// One per (source, gainer) that shares a moving range, sorted; empty where the step asks
+    /// nothing of pairs.
+    pub pairs: Vec<PairEvidence>,
+}
+
+/// One node's durable word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvidence {
+    /// Who.
+    pub node: NodeId,
+    /// In which life.
+    pub incarnation: Incarnation,
+    /// In which session.
+    pub session: SessionId,
+    /// Adopted and drained.
+    pub acked_epoch: Epoch,
+}
+
+/// What both ends of a copy reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairEvidence {
+    /// The ranges' owner.
+    pub source: NodeId,
+    /// The ranges' gainer.
+    pub gainer: NodeId,
+    /// How many ranges.
+    pub ranges: u32,
+    /// Root over what the source reported of them.
+    pub source_root: Root,
+    /// Root over what the gainer reported of them.
+    pub gainer_root: Root,
+}
+
+/// One slot whose read set holds verified complete copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotEvidence {
+    /// Which.
+    pub slot: Slot,
+    /// The members, with life and adopted epoch, sorted by node. The owner is among them; each
+    /// other's digest equalled the owner's at a cut taken since it adopted the end of the
+    /// transition.
+    pub members: Vec<NodeEvidence>,
+}
+
+/// Copies of one node from one session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopySet {
+    /// Who keeps them.
+    pub node: NodeId,
+    /// In which life.
+    pub incarnation: Incarnation,
+    /// The session whose end made them retained.
+    pub session: SessionId,
+    /// Sorted, each once.
+    pub slots: Vec<Slot>,
+}

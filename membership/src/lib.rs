@@ -1,0 +1,49 @@
+//! Decisions: the replicated state machine of rings, members and transitions.
+//!
+//! No I/O, no clock, no chance, no floats, no map order: the same log gives the same bytes on
+//! every server and in ten years. Time enters in entries (`wall_ms` for people, `Tick` for what
+//! must run out); random choices and targets are made by the proposer and checked here.
+//!
+//! ```text
+//!   Entry --> State::apply --> Effect { outcome, published }
+//!               |    decide(&self)  may this happen? which events follow?   may refuse
+//!               |    evolve(&mut)   fold the events in                      cannot fail
+//!
+//!   (State, Reports) --> due() --> the next command the leader should propose
+//!   (State, Reports) --> directive(node) --> what that data node should do
+//! ```
+//!
+//! Read on in [`command`] (what may be asked), [`state`] (what is known), `decide` (the rules),
+//! [`mod@due`] (the leader's next step).
+
+pub mod command;
+pub mod outcome;
+pub mod rejection;
+pub mod reports;
+pub mod state;
+
+pub use command::*;
+pub use outcome::{Applied, Effect, Outcome};
+pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
+pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding};
+pub use state::{
+    Answers, ChangePhase, ChangeRecord, Registered, RetainedCopies, RingState, RosterEntry, State,
+    TransitionState, Wave,
+};
+
+/// Most ranges of one hand-over wave.
+pub const MAX_WAVE: usize = 64;
+/// Longest tick, in ms.
+pub const MAX_TICK_MS: u64 = 10_000;
+/// Most rings of one control plane.
+pub const MAX_RINGS: usize = 256;
+/// Most changes that wait in one ring.
+pub const MAX_QUEUE: usize = 1_000;
+/// Ended changes that one ring remembers.
+pub const MAX_ENDED_CHANGES: usize = 1_000;
+/// Births remembered per node id.
+pub const MAX_BIRTHS: usize = 16;
+/// Answers kept for retries.
+pub const MAX_ANSWERS: usize = 100_000;
+/// How long an answer is kept at least, in ms of ring time, while fewer than [`MAX_ANSWERS`].
+pub const ANSWER_AGE_MS: u64 = 24 * 60 * 60 * 1000;

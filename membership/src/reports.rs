@@ -1,0 +1,221 @@
+//! What the leader has heard from data nodes: soft state, never a log entry.
+//!
+//! A node makes everything durable before it says it, and opens every link with a whole
+//! report, so a new leader needs nothing of the old one's memory.
+
+use std::collections::BTreeMap;
+
+use annulus_ring::{Epoch, Incarnation, NodeId, Position, SessionId, Slot};
+
+use crate::WaveId;
+
+/// One ring's nodes as the leader hears them. Bounded by the roster and by slots x rf.
+#[derive(Clone, Debug, Default)]
+pub struct Reports {
+    nodes: BTreeMap<NodeId, NodeReport>,
+}
+
+/// What one linked node has said on its present link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// In which life.
+    pub incarnation: Incarnation,
+    /// Its directory was empty when it said Hello.
+    pub empty: bool,
+    /// The link is open.
+    pub linked: bool,
+    /// Leader's monotonic clock, in ms, when it was last heard.
+    pub heard_ms: u64,
+    /// Adopted and drained.
+    pub adopted: Epoch,
+    /// Standing of copies, by (session, slot); session 0: live copies.
+    pub slots: BTreeMap<(SessionId, Slot), SlotStanding>,
+    /// Digests that a source made for others, by (session, slot, gainer).
+    pub source_digests: BTreeMap<(SessionId, Slot, NodeId), Digest>,
+    /// The wave it sealed as owner, with F per slot.
+    pub sealed: Option<(WaveId, Vec<Position>)>,
+    /// The wave whose F it holds as successor.
+    pub confirmed: Option<(WaveId, Vec<Position>)>,
+    /// Copies it deleted under a permit.
+    pub released: BTreeMap<SessionId, Vec<Slot>>,
+    /// Copies it keeps.
+    pub retained: BTreeMap<SessionId, Vec<Slot>>,
+    /// Payload bytes copied in the running session.
+    pub copied_bytes: u64,
+    /// Free bytes on its disk.
+    pub free_bytes: u64,
+}
+
+/// One copy's standing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotStanding {
+    /// Try at the range within the session.
+    pub attempt: u32,
+    /// Staging is durably open.
+    pub staged: bool,
+    /// Cut of the complete copy.
+    pub copied: Option<Position>,
+    /// Held without holes up to here.
+    pub watermark: Option<Position>,
+    /// Digest at a cut, and whose it equalled or differed from.
+    pub digest: Option<Digest>,
+    /// As owner: last position when the joint epoch was drained.
+    pub joint: Option<Position>,
+}
+
+/// A digest at a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// Where.
+    pub cut: Position,
+    /// SHA-256 based; see the agent's contract.
+    pub digest: [u8; 32],
+    /// How many records.
+    pub records: u64,
+    /// The epoch the node had adopted when this was reported.
+    pub adopted: Epoch,
+}
+
+/// One report, decoded.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Adopted and drained.
+    pub adopted: Epoch,
+    /// Changed standings.
+    pub slots: Vec<SlotReport>,
+    /// See [`NodeReport::sealed`].
+    pub sealed: Option<(WaveId, Vec<Position>)>,
+    /// See [`NodeReport::confirmed`].
+    pub confirmed: Option<(WaveId, Vec<Position>)>,
+    /// See [`NodeReport::released`].
+    pub released: Vec<(SessionId, Vec<Slot>)>,
+    /// See [`NodeReport::retained`]; the whole list each time.
+    pub retained: Vec<(SessionId, Vec<Slot>)>,
+    /// See [`NodeReport::copied_bytes`].
+    pub copied_bytes: u64,
+    /// See [`NodeReport::free_bytes`].
+    pub free_bytes: u64,
+}
+
+/// One slot of a report: each field given replaces what was known.
+#[derive(Clone, Debug, Default)]
+pub struct SlotReport {
+    /// Which.
+    pub slot: Slot,
+    /// Session, 0 for a live copy.
+    pub session: SessionId,
+    /// Which try.
+    pub attempt: u32,
+    /// Staging is open.
+    pub staged: bool,
+    /// Cut of the complete copy.
+    pub copied: Option<Position>,
+    /// Held without holes up to here.
+    pub watermark: Option<Position>,
+    /// Digest (cut, digest, records); with `for_gainer` it is the source's.
+    pub digest: Option<(Position, [u8; 32], u64)>,
+    /// The digest was made as source, for this node.
+    pub for_gainer: Option<NodeId>,
+    /// J of this owner.
+    pub joint: Option<Position>,
+}
+
+impl Reports {
+    /// A link opened: whatever the node said on an older link is forgotten.
+    pub fn hello(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        empty: bool,
+        adopted: Epoch,
+        now_ms: u64,
+    ) {
+        let report = NodeReport {
+            incarnation,
+            empty,
+            linked: true,
+            heard_ms: now_ms,
+            adopted,
+            ..NodeReport::default()
+        };
+        self.nodes.insert(node, report);
+    }
+
+    /// The node's link closed; what it said stays true, as it was durable.
+    pub fn unlink(&mut self, node: &NodeId) {
+        if let Some(report) = self.nodes.get_mut(node) {
+            report.linked = false;
+        }
+    }
+
+    /// The node was heard.
+    pub fn heard(&mut self, node: &NodeId, now_ms: u64) {
+        if let Some(report) = self.nodes.get_mut(node) {
+            report.heard_ms = now_ms;
+        }
+    }
+
+    /// Takes in a report. Late and repeated ones are harmless: an adopted epoch never falls, an
+    /// older attempt never replaces a newer one.
+    pub fn take(&mut self, node: &NodeId, report: Report, now_ms: u64) {
+        let Some(known) = self.nodes.get_mut(node) else { return };
+        known.heard_ms = now_ms;
+        known.adopted = known.adopted.max(report.adopted);
+        let adopted = known.adopted;
+        for slot in report.slots {
+            let digest = slot
+                .digest
+                .map(|(cut, digest, records)| Digest { cut, digest, records, adopted });
+            if let Some(gainer) = slot.for_gainer {
+                if let Some(digest) = digest {
+                    known.source_digests.insert((slot.session, slot.slot, gainer), digest);
+                }
+                continue;
+            }
+            let standing = known.slots.entry((slot.session, slot.slot)).or_default();
+            if slot.attempt < standing.attempt {
+                continue;
+            }
+            if slot.attempt > standing.attempt {
+                *standing = SlotStanding { joint: standing.joint, ..SlotStanding::default() };
+                standing.attempt = slot.attempt;
+            }
+            standing.staged |= slot.staged;
+            standing.copied = slot.copied.or(standing.copied);
+            standing.watermark = standing.watermark.max(slot.watermark);
+            standing.joint = standing.joint.max(slot.joint);
+            if digest.is_some() {
+                standing.digest = digest;
+            }
+        }
+        if report.sealed.is_some() {
+            known.sealed = report.sealed;
+        }
+        if report.confirmed.is_some() {
+            known.confirmed = report.confirmed;
+        }
+        known.released.extend(report.released);
+        known.retained = report.retained.into_iter().collect();
+        known.copied_bytes = report.copied_bytes;
+        known.free_bytes = report.free_bytes;
+    }
+
+    /// Drops what belongs to sessions that have ended, so that memory stays bounded.
+    pub fn forget_sessions(&mut self, keep: impl Fn(SessionId) -> bool) {
+        for report in self.nodes.values_mut() {
+            report.slots.retain(|(session, _), _| keep(*session));
+            report.source_digests.retain(|(session, _, _), _| keep(*session));
+        }
+    }
+
+    /// What one node said.
+    #[must_use]
+    pub fn node(&self, node: &NodeId) -> Option<&NodeReport> {
+        self.nodes.get(node)
+    }
+
+    /// All nodes heard, by id.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &NodeReport)> {
+        self.nodes.iter()
+    }
+}

@@ -1,0 +1,200 @@
+//! Who may read and who must receive a range, at each step of a transition.
+//!
+//! The one place that turns (old list, new list, step) into read set, write set and groups.
+//! Servers, clients and data nodes all ask it, so they cannot disagree.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::{Handle, List};
+
+/// One committed step of a transition. Step 8, settled, is the end: the new lists are then
+/// the lists and there is no transition any more.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// 1: announced. Reads O, writes O.
+    Prepared = 1,
+    /// 2: gainers have opened staging. Reads O, writes O and gainers, acknowledged by w of O.
+    Writing = 2,
+    /// 3: every owner feeds the gainers; a copy may be cut.
+    Copying = 3,
+    /// 4: every range has its whole copy.
+    CatchingUp = 4,
+    /// 5: equal digests at the same cut, no holes, little lag.
+    Verified = 5,
+    /// 6: acknowledged by w of O and w of N.
+    Joint = 6,
+    /// 7: reads N, writes O and N, acknowledged by w of O and w of N.
+    Switched = 7,
+}
+
+impl Step {
+    /// All steps, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Prepared,
+        Self::Writing,
+        Self::Copying,
+        Self::CatchingUp,
+        Self::Verified,
+        Self::Joint,
+        Self::Switched,
+    ];
+
+    /// The step's number, 1 to 7.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The step with this number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.number() == number)
+    }
+
+    /// The step after this one; none after [`Step::Switched`], which is followed by the end.
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        Self::from_number(self.number() + 1)
+    }
+
+    /// The word used everywhere.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prepared => "prepared",
+            Self::Writing => "writing",
+            Self::Copying => "copying",
+            Self::CatchingUp => "catching_up",
+            Self::Verified => "verified",
+            Self::Joint => "joint",
+            Self::Switched => "switched",
+        }
+    }
+
+    /// Whether entering this step changes a set, or how a write is acknowledged, and so is
+    /// an epoch by which requests on the range are judged.
+    #[must_use]
+    pub fn changes_sets(self) -> bool {
+        match self {
+            Self::Writing | Self::Joint | Self::Switched => true,
+            Self::Prepared | Self::Copying | Self::CatchingUp | Self::Verified => false,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The lists of which a write needs w acknowledgements each. One list outside steps 6 and 7.
+pub type Groups<'a> = SmallVec<[&'a [Handle]; 2]>;
+
+/// One range's old list, new list and step: everything its sets follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeSets<'a> {
+    /// O: the list before the transition, or the only one.
+    pub old: &'a [Handle],
+    /// N: the list after it; equal to `old` where nothing changes.
+    pub new: &'a [Handle],
+    /// The step of the transition that touches this range, if one does.
+    pub step: Option<Step>,
+}
+
+impl<'a> RangeSets<'a> {
+    /// A range that no transition touches.
+    #[must_use]
+    pub fn steady(list: &'a [Handle]) -> Self {
+        Self { old: list, new: list, step: None }
+    }
+
+    /// Who may answer reads, owner first.
+    #[must_use]
+    pub fn read_set(&self) -> &'a [Handle] {
+        match self.step {
+            Some(Step::Switched) => self.new,
+            _ => self.old,
+        }
+    }
+
+    /// Who orders writes: the first of the read set.
+    #[must_use]
+    pub fn owner(&self) -> Option<Handle> {
+        self.read_set().first().copied()
+    }
+
+    /// Who must receive a write: the old list, then the gainers from step 2 on.
+    #[must_use]
+    pub fn write_set(&self) -> List {
+        let mut set = List::from_slice(self.old);
+        if self.step.is_some_and(|step| step >= Step::Writing) {
+            set.extend(self.gainers());
+        }
+        set
+    }
+
+    /// The lists of which w members each must hold a write before it is acknowledged.
+    #[must_use]
+    pub fn groups(&self) -> Groups<'a> {
+        match self.step {
+            Some(Step::Joint | Step::Switched) => SmallVec::from_slice(&[self.old, self.new]),
+            _ => SmallVec::from_slice(&[self.old]),
+        }
+    }
+
+    /// N minus O, in N's order.
+    pub fn gainers(&self) -> impl Iterator<Item = Handle> + use<'a> {
+        let old = self.old;
+        self.new.iter().copied().filter(move |handle| !old.contains(handle))
+    }
+
+    /// O minus N, in O's order.
+    pub fn losers(&self) -> impl Iterator<Item = Handle> + use<'a> {
+        let new = self.new;
+        self.old.iter().copied().filter(move |handle| !new.contains(handle))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Handle = Handle(0);
+    const B: Handle = Handle(1);
+    const C: Handle = Handle(2);
+    const G: Handle = Handle(3);
+
+    fn at(step: Step) -> RangeSets<'static> {
+        RangeSets { old: &[A, B, C], new: &[A, B, G], step: Some(step) }
+    }
+
+    #[test]
+    fn sets_follow_the_table_of_steps() {
+        for step in Step::ALL {
+            let sets = at(step);
+            let reads: &[Handle] = if step == Step::Switched { &[A, B, G] } else { &[A, B, C] };
+            assert_eq!(sets.read_set(), reads, "{step}");
+            let writes: &[Handle] =
+                if step == Step::Prepared { &[A, B, C] } else { &[A, B, C, G] };
+            assert_eq!(sets.write_set().as_slice(), writes, "{step}");
+            let joint = matches!(step, Step::Joint | Step::Switched);
+            assert_eq!(sets.groups().len(), if joint { 2 } else { 1 }, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_steady_range_has_one_list() {
+        let sets = RangeSets::steady(&[A, B]);
+        assert_eq!(sets.read_set(), [A, B]);
+        assert_eq!(sets.write_set().as_slice(), [A, B]);
+        assert_eq!(sets.gainers().count() + sets.losers().count(), 0);
+        assert_eq!(RangeSets::steady(&[]).owner(), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! What is published: one immutable answer to "who owns what", at one epoch.
+//!
+//! The bytes of a snapshot and its checksum are `annulus-proto`'s business; this is the
+//! value, and whether it makes sense.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Epoch, Generation, Handle, HashName, Member, NodeId, RangeSets, Replication, RingName, Slot,
+    SlotChange, SlotTable, Step, TransitionId,
+};
+
+/// The `format` of snapshots that this build writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// SHA-256 over a snapshot's sections.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Checksum(pub [u8; 32]);
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+impl fmt::Debug for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str("..")
+    }
+}
+
+/// Drawn once when a control plane is founded; a snapshot of another cluster is refused.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How the circle is cut and who holds each piece.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Version of the algorithm that made the lists; for people, lookups do not need it.
+    pub placement_version: u32,
+    /// The hash of keys.
+    pub hash: HashName,
+    /// Seed of the hash.
+    pub seed: u64,
+    /// rf, w and r.
+    pub replication: Replication,
+    /// O for every slot. While a transition runs, N of the changed ones is in it.
+    pub slots: SlotTable,
+}
+
+/// The running transition, as everybody who routes must know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Its number; the session of its copies has the same.
+    pub id: TransitionId,
+    /// How far it is.
+    pub step: Step,
+    /// N of the changed slots, sorted by slot, each once.
+    pub target: Vec<SlotChange>,
+}
+
+/// Members and placement at one epoch, immutable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Which fields and rules; [`FORMAT`].
+    pub format: u32,
+    /// Whose.
+    pub cluster_id: ClusterId,
+    /// Which ring.
+    pub ring: RingName,
+    /// Rises when a backup is restored.
+    pub generation: Generation,
+    /// +1 per published snapshot, from 1.
+    pub epoch: Epoch,
+    /// Checksum of the epoch before; zeroes at epoch 1.
+    pub previous_checksum: Checksum,
+    /// Wall clock of the entry that made it, in ms since 1970; for people.
+    pub created_at_ms: u64,
+    /// Who holds what.
+    pub layout: Layout,
+    /// Sorted by node id, each once; may be empty.
+    pub members: Vec<Member>,
+    /// What is moving, if anything.
+    pub transition: Option<Transition>,
+}
+
+/// Why a decoded snapshot makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// A format from the future.
+    #[error("format {found} is not known here, expected {FORMAT}")]
+    Format {
+        /// As found.
+        found: u32,
+    },
+    /// Epochs start at 1.
+    #[error("epoch 0 is never published")]
+    EpochZero,
+    /// Members must be sorted by id, each once.
+    #[error("member {node} is out of order or listed twice")]
+    MemberOrder {
+        /// The offending member.
+        node: NodeId,
+    },
+    /// Handles are unique and not the padding.
+    #[error("member {node} has handle {handle}, which is taken or reserved")]
+    MemberHandle {
+        /// The offending member.
+        node: NodeId,
+        /// Its handle.
+        handle: u16,
+    },
+    /// A list names a handle that no member has.
+    #[error("slot {slot} names handle {handle}, which no member has")]
+    UnknownHandle {
+        /// The slot.
+        slot: Slot,
+        /// The handle.
+        handle: u16,
+    },
+    /// A list names a node twice.
+    #[error("slot {slot} names handle {handle} twice")]
+    Twice {
+        /// The slot.
+        slot: Slot,
+        /// The handle.
+        handle: u16,
+    },
+    /// The transition's slots must be sorted, unique and of this table.
+    #[error("transition: slot {slot} is out of order, listed twice or out of bounds")]
+    TargetOrder {
+        /// The slot.
+        slot: Slot,
+    },
+    /// A list in the transition is longer than rf.
+    #[error("transition: slot {slot} has {found} replicas, rf is {rf}")]
+    TargetLength {
+        /// The slot.
+        slot: Slot,
+        /// Replicas found.
+        found: usize,
+        /// Replicas allowed.
+        rf: u8,
+    },
+    /// The table's rf differs from the layout's.
+    #[error("slot table of rf {found}, the layout says {expected}")]
+    TableRf {
+        /// The table's.
+        found: u8,
+        /// The layout's.
+        expected: u8,
+    },
+    /// rf, w and r do not go together.
+    #[error(transparent)]
+    Replication(#[from] crate::ReplicationError),
+    /// More members than a ring may have.
+    #[error("{found} members, at most {limit} are allowed")]
+    TooManyMembers {
+        /// Members found.
+        found: usize,
+        /// Members allowed.
+        limit: usize,
+    },
+}
+
+impl Snapshot {
+    /// Old list, new list and step of a slot. A binary search of the transition; the hot
+    /// path uses [`crate::Lookup`].
+    #[must_use]
+    pub fn sets(&self, slot: Slot) -> RangeSets<'_> {
+        let old = self.layout.slots.list(slot);
+        let moving = self.transition.as_ref().and_then(|transition| {
+            let at = transition.target.binary_search_by_key(&slot, |change| change.slot).ok()?;
+            Some((transition.target[at].to.as_slice(), transition.step))
+        });
+        match moving {
+            Some((new, step)) => RangeSets { old, new, step: Some(step) },
+            None => RangeSets::steady(old),
+        }
+    }
+
+    /// The member with this handle. Linear; for tables and messages, not for the hot path.
+    #[must_use]
+    pub fn member_by_handle(&self, handle: Handle) -> Option<&Member> {
+        self.members.iter().find(|member| member.handle == handle)
+    }
+
+    /// The member with this id.
+    #[must_use]
+    pub fn member(&self, node: &NodeId) -> Option<&Member> {
+        let at = self.members.binary_search_by(|member| member.node_id.cmp(node)).ok()?;
+        Some(&self.members[at])
+    }
+}
+
+impl Snapshot {
+    /// Whether the value makes sense: sorted, unique, known members, within bounds. O(slots x rf).
+    ///
+    /// # Errors
+    /// The first [`SnapshotError`] found.
+    pub fn check(&self) -> Result<(), SnapshotError> {
+        if self.format != FORMAT {
+            return Err(SnapshotError::Format { found: self.format });
+        }
+        Ok(())
+    }
+}
