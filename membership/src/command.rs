@@ -204,11 +204,6 @@ pub enum RingCommand {
         /// Which.
         copies: CopySet,
     },
-    /// Members that hear nothing or were heard again; changes no placement.
-    SetAvailability {
-        /// Who, and whether it is down.
-        nodes: Vec<(NodeId, bool)>,
-    },
 }
 
 /// Settings of a ring, fixed at its creation.
@@ -396,8 +391,8 @@ pub struct PairEvidence {
     pub gainer: NodeId,
     /// How many ranges.
     pub ranges: u32,
-    /// Root over what the source reported of them.
-    pub source_root: Root,
+    /// Root over what the source reported of them; absent where only the gainer speaks.
+    pub source_root: Option<Root>,
     /// Root over what the gainer reported of them.
     pub gainer_root: Root,
 }

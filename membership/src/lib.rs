@@ -17,19 +17,32 @@
 //! [`mod@due`] (the leader's next step).
 
 pub mod command;
+mod decide;
+pub mod due;
+pub mod event;
+pub mod evidence;
+mod evolve;
+pub mod fold;
+pub mod greet;
 pub mod outcome;
 pub mod rejection;
 pub mod reports;
 pub mod state;
+pub mod view;
+pub mod wanted;
 
 pub use command::*;
+pub use due::{due, found_command, tick_due};
+pub use event::Event;
+pub use greet::{Greeting, Hello, greet};
 pub use outcome::{Applied, Effect, Outcome};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
 pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding};
 pub use state::{
-    Answers, ChangePhase, ChangeRecord, Registered, RetainedCopies, RingState, RosterEntry, State,
-    TransitionState, Wave,
+    Answers, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
+    RosterEntry, State, TransitionState, Wave,
 };
+pub use wanted::{Directive, directive, waiting_for};
 
 /// Most ranges of one hand-over wave.
 pub const MAX_WAVE: usize = 64;
@@ -47,3 +60,5 @@ pub const MAX_BIRTHS: usize = 16;
 pub const MAX_ANSWERS: usize = 100_000;
 /// How long an answer is kept at least, in ms of ring time, while fewer than [`MAX_ANSWERS`].
 pub const ANSWER_AGE_MS: u64 = 24 * 60 * 60 * 1000;
+/// Most members of one ring.
+pub const MAX_MEMBERS: usize = annulus_ring::node::MAX_MEMBERS;

@@ -79,7 +79,9 @@ pub enum Rejection {
         rf: u8,
     },
     /// Fewer zones than rf among the founders.
-    #[error("the nodes are in {found} zone(s), rf {rf} wants as many; --accept founds all the same")]
+    #[error(
+        "the nodes are in {found} zone(s), rf {rf} wants as many; --accept founds all the same"
+    )]
     TooFewZones {
         /// Zones with weight.
         found: usize,
@@ -140,6 +142,30 @@ pub enum Rejection {
         registered: Weight,
         /// The operator's.
         asked: Weight,
+    },
+    /// The agent was restarted with another zone or weight.
+    #[error(
+        "node {node} registered with {what} {registered}, now it says {found}; zone and weight \
+         are changed by the control plane, not at the agent"
+    )]
+    FactsDiffer {
+        /// Who.
+        node: NodeId,
+        /// "zone" or "weight".
+        what: String,
+        /// As registered.
+        registered: String,
+        /// As said now.
+        found: String,
+    },
+    /// Data of a directory that was never registered here.
+    #[error(
+        "node {node}: the directory holds data but was never registered in this ring; start the \
+         agent with an empty directory"
+    )]
+    ForeignData {
+        /// Who.
+        node: NodeId,
     },
     /// An emptied disk, or a copy of the id elsewhere.
     #[error(
@@ -478,6 +504,10 @@ impl Rejection {
     pub fn name(&self) -> String {
         // Debug of an enum starts with its variant.
         let debug = format!("{self:?}");
-        debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
+        debug
+            .split([' ', '(', '{'])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     }
 }

@@ -7,12 +7,24 @@ use std::collections::BTreeMap;
 
 use annulus_ring::{Epoch, Incarnation, NodeId, Position, SessionId, Slot};
 
-use crate::WaveId;
+use crate::{
+    RingState, WaveId,
+    due::{SEAL_BUDGET_MS, WAVE_PAUSE_MS},
+};
 
 /// One ring's nodes as the leader hears them. Bounded by the roster and by slots x rf.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     nodes: BTreeMap<NodeId, NodeReport>,
+    /// The running wave, and since when this leader sees it: a new leader counts a full budget.
+    wave_since: Option<(WaveId, u64)>,
+    /// Waves wait until then after one was aborted.
+    wave_not_before_ms: u64,
+    /// Owners are as even as lists allow in this layout.
+    even_at: Option<Epoch>,
+    last_permit_ms: u64,
+    #[cfg(feature = "bait")]
+    skip_joint: bool,
 }
 
 /// What one linked node has said on its present link.
@@ -36,10 +48,8 @@ pub struct NodeReport {
     pub sealed: Option<(WaveId, Vec<Position>)>,
     /// The wave whose F it holds as successor.
     pub confirmed: Option<(WaveId, Vec<Position>)>,
-    /// Copies it deleted under a permit.
-    pub released: BTreeMap<SessionId, Vec<Slot>>,
-    /// Copies it keeps.
-    pub retained: BTreeMap<SessionId, Vec<Slot>>,
+    /// Copies it keeps; none before its first report.
+    pub retained: Option<BTreeMap<SessionId, Vec<Slot>>>,
     /// Payload bytes copied in the running session.
     pub copied_bytes: u64,
     /// Free bytes on its disk.
@@ -87,8 +97,6 @@ pub struct Report {
     pub sealed: Option<(WaveId, Vec<Position>)>,
     /// See [`NodeReport::confirmed`].
     pub confirmed: Option<(WaveId, Vec<Position>)>,
-    /// See [`NodeReport::released`].
-    pub released: Vec<(SessionId, Vec<Slot>)>,
     /// See [`NodeReport::retained`]; the whole list each time.
     pub retained: Vec<(SessionId, Vec<Slot>)>,
     /// See [`NodeReport::copied_bytes`].
@@ -158,17 +166,24 @@ impl Reports {
     /// Takes in a report. Late and repeated ones are harmless: an adopted epoch never falls, an
     /// older attempt never replaces a newer one.
     pub fn take(&mut self, node: &NodeId, report: Report, now_ms: u64) {
-        let Some(known) = self.nodes.get_mut(node) else { return };
+        let Some(known) = self.nodes.get_mut(node) else {
+            return;
+        };
         known.heard_ms = now_ms;
         known.adopted = known.adopted.max(report.adopted);
         let adopted = known.adopted;
         for slot in report.slots {
-            let digest = slot
-                .digest
-                .map(|(cut, digest, records)| Digest { cut, digest, records, adopted });
+            let digest = slot.digest.map(|(cut, digest, records)| Digest {
+                cut,
+                digest,
+                records,
+                adopted,
+            });
             if let Some(gainer) = slot.for_gainer {
                 if let Some(digest) = digest {
-                    known.source_digests.insert((slot.session, slot.slot, gainer), digest);
+                    known
+                        .source_digests
+                        .insert((slot.session, slot.slot, gainer), digest);
                 }
                 continue;
             }
@@ -177,7 +192,10 @@ impl Reports {
                 continue;
             }
             if slot.attempt > standing.attempt {
-                *standing = SlotStanding { joint: standing.joint, ..SlotStanding::default() };
+                *standing = SlotStanding {
+                    joint: standing.joint,
+                    ..SlotStanding::default()
+                };
                 standing.attempt = slot.attempt;
             }
             standing.staged |= slot.staged;
@@ -194,17 +212,80 @@ impl Reports {
         if report.confirmed.is_some() {
             known.confirmed = report.confirmed;
         }
-        known.released.extend(report.released);
-        known.retained = report.retained.into_iter().collect();
+        known.retained = Some(report.retained.into_iter().collect());
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
+    }
+
+    /// Looks at the state before the next step is judged: what has ended is forgotten.
+    pub(crate) fn see(&mut self, ring: &RingState, now_ms: u64) {
+        match (&ring.wave, self.wave_since) {
+            (Some(wave), Some((id, _))) if wave.id == id => {}
+            (Some(wave), _) => self.wave_since = Some((wave.id, now_ms)),
+            (None, _) => self.wave_since = None,
+        }
+        let session = ring
+            .transition
+            .as_ref()
+            .map(crate::TransitionState::session);
+        let live = SessionId(0);
+        self.forget_sessions(|other| other == live || Some(other) == session);
+    }
+
+    /// The running wave has used its budget up; the next one pauses.
+    pub(crate) fn wave_ran_out(&mut self, wave: WaveId, now_ms: u64) -> bool {
+        let over = self
+            .wave_since
+            .is_some_and(|(id, since)| id == wave && now_ms.saturating_sub(since) > SEAL_BUDGET_MS);
+        if over {
+            self.wave_not_before_ms = now_ms + WAVE_PAUSE_MS;
+        }
+        over
+    }
+
+    pub(crate) fn may_begin_wave(&self, now_ms: u64) -> bool {
+        now_ms >= self.wave_not_before_ms
+    }
+
+    pub(crate) fn even_at(&self) -> Option<Epoch> {
+        self.even_at
+    }
+
+    pub(crate) fn note_even(&mut self, layout_epoch: Epoch) {
+        self.even_at = Some(layout_epoch);
+    }
+
+    pub(crate) fn permit_waited(&self, now_ms: u64, pause_ms: u64) -> bool {
+        now_ms.saturating_sub(self.last_permit_ms) > pause_ms
+    }
+
+    pub(crate) fn note_permit(&mut self, now_ms: u64) {
+        self.last_permit_ms = now_ms;
+    }
+
+    /// Bait `switch-not-waiting-for-joint`: the switch is proposed without J.
+    #[cfg(feature = "bait")]
+    pub fn bait_skip_joint(&mut self) {
+        self.skip_joint = true;
+    }
+
+    #[cfg(feature = "bait")]
+    pub(crate) fn skips_joint(&self) -> bool {
+        self.skip_joint
+    }
+
+    #[cfg(not(feature = "bait"))]
+    pub(crate) fn skips_joint(&self) -> bool {
+        false
     }
 
     /// Drops what belongs to sessions that have ended, so that memory stays bounded.
     pub fn forget_sessions(&mut self, keep: impl Fn(SessionId) -> bool) {
         for report in self.nodes.values_mut() {
             report.slots.retain(|(session, _), _| keep(*session));
-            report.source_digests.retain(|(session, _, _), _| keep(*session));
+            report
+                .source_digests
+                .retain(|(session, _, _), _| keep(*session));
         }
     }
 

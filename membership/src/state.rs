@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use annulus_ring::{
-    Candidate, Checksum, ClusterId, Endpoint, Epoch, Generation, Handle, Incarnation, List,
-    Member, MemberState, NodeId, RangeSets, RingName, SessionId, Slot, SlotTable, Step,
-    TransitionId, Weight, Zone,
+    Candidate, Checksum, ClusterId, Endpoint, Epoch, Generation, Handle, Incarnation, List, Member,
+    MemberState, NodeId, RangeSets, RingName, SessionId, Slot, SlotTable, Step, TransitionId,
+    Weight, Zone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,9 +89,20 @@ pub struct RosterEntry {
     /// Highest incarnation ever given to the id.
     pub incarnation: Incarnation,
     /// The last births, newest last, at most [`crate::MAX_BIRTHS`].
-    pub births: Vec<(Birth, Incarnation)>,
+    pub births: Vec<KnownBirth>,
     /// The living registration; none after the incarnation was removed or aborted.
     pub registered: Option<Registered>,
+}
+
+/// A directory that was registered once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownBirth {
+    /// Drawn with the directory.
+    pub birth: Birth,
+    /// The life it began.
+    pub incarnation: Incarnation,
+    /// Its join was aborted: its data was never anybody's, and the agent may start anew.
+    pub aborted: bool,
 }
 
 /// A registered directory.
@@ -214,7 +225,11 @@ impl RingState {
         let old = self.slots.list(slot);
         match &self.transition {
             Some(transition) => match transition.target.get(&slot) {
-                Some(new) => RangeSets { old, new, step: Some(transition.step) },
+                Some(new) => RangeSets {
+                    old,
+                    new,
+                    step: Some(transition.step),
+                },
                 None => RangeSets::steady(old),
             },
             None => RangeSets::steady(old),
@@ -225,32 +240,6 @@ impl RingState {
     #[must_use]
     pub fn by_handle(&self, handle: Handle) -> Option<&Member> {
         self.members.values().find(|member| member.handle == handle)
-    }
-
-    /// Members that may hold ranges when everything accepted so far is done: the base of
-    /// preflight. Sorted by node id.
-    #[must_use]
-    pub fn expected_candidates(&self) -> Vec<(NodeId, Zone, Weight)> {
-        let mut expected: BTreeMap<NodeId, (Zone, Weight)> = self
-            .members
-            .values()
-            .filter(|member| member.state != MemberState::Draining)
-            .map(|member| (member.node_id.clone(), (member.zone.clone(), member.weight)))
-            .collect();
-        for record in self.changes.values().filter(|record| record.phase == ChangePhase::Queued) {
-            match &record.change {
-                Change::Join { node, .. } => {
-                    if let Some(registered) = self.registered(node) {
-                        let facts = (registered.zone.clone(), registered.weight);
-                        expected.insert(node.clone(), facts);
-                    }
-                }
-                Change::Drain { node } => {
-                    expected.remove(node);
-                }
-            }
-        }
-        expected.into_iter().map(|(node, (zone, weight))| (node, zone, weight)).collect()
     }
 
     /// Members that may hold ranges now, for the assigner and for shortfalls.

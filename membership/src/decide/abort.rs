@@ -1,0 +1,39 @@
+//! Withdrawing a change: from the queue, or with its transition in steps 1 to 6.
+
+use annulus_ring::Step;
+
+use super::Decision;
+use crate::{ChangeId, ChangePhase, Event, Rejection, RingState};
+
+pub(super) fn decide(ring: &RingState, id: ChangeId) -> Result<Decision, Rejection> {
+    let record = ring
+        .changes
+        .get(&id)
+        .ok_or(Rejection::UnknownChange { change: id })?;
+    match (&record.phase, &ring.transition) {
+        (ChangePhase::Queued, _) => Ok(vec![Event::ChangeWithdrawn { id }].into()),
+        (ChangePhase::Running(_), Some(transition)) if transition.step < Step::Switched => {
+            let mut events = Vec::new();
+            if let Some(wave) = &ring.wave {
+                events.push(Event::WaveAborted { wave: wave.id });
+            }
+            events.push(Event::TransitionAborted { change: id });
+            let others: Vec<String> = transition
+                .changes
+                .iter()
+                .filter(|other| **other != id)
+                .map(ToString::to_string)
+                .collect();
+            let notes = if others.is_empty() {
+                Vec::new()
+            } else {
+                vec![format!("change(s) {} wait again", others.join(", "))]
+            };
+            Ok(Decision { events, notes })
+        }
+        (ChangePhase::Running(_), _) => Err(Rejection::TooLateToAbort),
+        (ChangePhase::Done | ChangePhase::Aborted | ChangePhase::Refused(_), _) => {
+            Err(Rejection::ChangeEnded { change: id })
+        }
+    }
+}

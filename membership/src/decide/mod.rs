@@ -1,0 +1,229 @@
+//! May this happen, and which events follow? One file per kind of command.
+//!
+//! Nothing here mutates. A rejection is an answer, the same on every server.
+
+mod abort;
+mod advance;
+mod change;
+mod found;
+mod hand_over;
+mod permit;
+mod register;
+mod start;
+mod target;
+
+pub(crate) use advance::{leaving_owners, soak_left_ms};
+pub(crate) use found::collected;
+
+use annulus_ring::{Checksum, Epoch, RingName};
+
+use crate::{
+    Applied, Command, Effect, Entry, Event, MAX_RINGS, MAX_TICK_MS, Outcome, Rejection, Request,
+    RequestId, RingCommand, RingConfig, RingState, State,
+};
+
+/// Events, and what the caller should be told.
+#[derive(Debug, Default)]
+pub(crate) struct Decision {
+    /// In order.
+    pub events: Vec<Event>,
+    /// Sentences for the operator.
+    pub notes: Vec<String>,
+}
+
+impl From<Vec<Event>> for Decision {
+    fn from(events: Vec<Event>) -> Self {
+        Self {
+            events,
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl State {
+    /// A control plane that has decided nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Applies one committed entry: all of it or none of it, the same on every server.
+    ///
+    /// If `published` names a ring, its new snapshot is to be encoded and its checksum noted
+    /// with [`State::note_checksum`] before the next entry.
+    pub fn apply(&mut self, entry: &Entry) -> Effect {
+        self.wall_ms = self.wall_ms.max(entry.wall_ms);
+        if let Some(known) = entry.request_id.and_then(|id| self.answer(id)) {
+            return Effect {
+                outcome: known.clone(),
+                published: None,
+            };
+        }
+        let (outcome, published) = match self.decide(&entry.command) {
+            Ok(decision) => {
+                let (applied, published) = self.evolve(&entry.command, decision);
+                (Outcome::Applied(applied), published)
+            }
+            Err(rejection) => (Outcome::Rejected(rejection), None),
+        };
+        if let Some(id) = entry.request_id {
+            self.remember(id, outcome.clone());
+        }
+        Effect { outcome, published }
+    }
+
+    /// What `apply` would refuse now, so that nothing hopeless is proposed.
+    ///
+    /// # Errors
+    /// The rejection.
+    pub fn check(&self, request: &Request) -> Result<(), Rejection> {
+        self.decide(&request.command).map(|_| ())
+    }
+
+    /// The answer given to a request id, while it is remembered.
+    #[must_use]
+    pub fn answer(&self, id: RequestId) -> Option<&Outcome> {
+        self.answers.by_id.get(&id)
+    }
+
+    /// Notes the checksum of the snapshot that was just published.
+    pub fn note_checksum(&mut self, ring: &RingName, checksum: Checksum) {
+        if let Some(ring) = self.rings.get_mut(ring) {
+            ring.checksum = checksum;
+        }
+    }
+
+    fn decide(&self, command: &Command) -> Result<Decision, Rejection> {
+        match command {
+            Command::Init { cluster_id } => match self.cluster_id {
+                None => Ok(vec![Event::Initialised {
+                    cluster_id: *cluster_id,
+                }]
+                .into()),
+                Some(known) if known == *cluster_id => Ok(Decision::default()),
+                Some(_) => Err(Rejection::AlreadyInitialised),
+            },
+            Command::Tick { elapsed_ms } => {
+                if *elapsed_ms > MAX_TICK_MS {
+                    return Err(Rejection::TickTooLong {
+                        found: *elapsed_ms,
+                        limit: MAX_TICK_MS,
+                    });
+                }
+                Ok(vec![Event::Ticked {
+                    elapsed_ms: *elapsed_ms,
+                }]
+                .into())
+            }
+            Command::Ring {
+                ring: name,
+                command,
+            } => {
+                if self.cluster_id.is_none() {
+                    return Err(Rejection::NotInitialised);
+                }
+                if let RingCommand::Create { config, accept } = command {
+                    return self.create(name, config, *accept);
+                }
+                let ring = self
+                    .rings
+                    .get(name)
+                    .ok_or_else(|| Rejection::UnknownRing { ring: name.clone() })?;
+                decide_ring(name, ring, self.ring_time_ms, command)
+            }
+        }
+    }
+
+    fn create(
+        &self,
+        name: &RingName,
+        config: &RingConfig,
+        accept: bool,
+    ) -> Result<Decision, Rejection> {
+        if self.rings.contains_key(name) {
+            return Err(Rejection::RingExists { ring: name.clone() });
+        }
+        if self.rings.len() >= MAX_RINGS {
+            return Err(Rejection::TooManyRings { limit: MAX_RINGS });
+        }
+        if !annulus_ring::slots::SLOT_BITS.contains(&config.slot_bits) {
+            return Err(Rejection::SlotBits {
+                found: config.slot_bits,
+            });
+        }
+        match config.replication.check() {
+            Ok(()) => {}
+            Err(annulus_ring::ReplicationError::OutOfRange { rf, w, r }) => {
+                return Err(annulus_ring::ReplicationError::OutOfRange { rf, w, r }.into());
+            }
+            Err(error) if !accept => return Err(error.into()),
+            Err(_) => {}
+        }
+        Ok(vec![Event::RingCreated {
+            config: config.clone(),
+        }]
+        .into())
+    }
+}
+
+fn decide_ring(
+    name: &RingName,
+    ring: &RingState,
+    now_ms: u64,
+    command: &RingCommand,
+) -> Result<Decision, Rejection> {
+    match command {
+        RingCommand::Create { .. } => Err(Rejection::RingExists { ring: name.clone() }),
+        RingCommand::Found {
+            founders,
+            accept,
+            target,
+        } => found::decide(name, ring, founders, *accept, target),
+        RingCommand::Register(registration) => register::register(ring, registration),
+        RingCommand::SetEndpoint {
+            node,
+            incarnation,
+            endpoint,
+        } => register::set_endpoint(ring, node, *incarnation, endpoint),
+        RingCommand::Change {
+            change,
+            expected_layout_epoch,
+        } => change::decide(ring, change, *expected_layout_epoch),
+        RingCommand::Start {
+            changes,
+            base_layout_epoch,
+            target,
+            ..
+        } => start::decide(name, ring, changes, *base_layout_epoch, target),
+        RingCommand::Advance {
+            transition,
+            from_step,
+            evidence,
+        } => advance::decide(ring, now_ms, *transition, *from_step, evidence),
+        RingCommand::HandOver(hand_over) => hand_over::decide(ring, hand_over),
+        RingCommand::Abort { change } => abort::decide(ring, *change),
+        RingCommand::Settle => advance::settle(ring),
+        RingCommand::Permit { copies, evidence } => permit::permit(ring, now_ms, copies, evidence),
+        RingCommand::Released { copies } => permit::released(ring, copies),
+    }
+}
+
+/// Tells what an applied command means for its caller.
+pub(crate) fn applied(decision: &Decision, epoch: Epoch) -> Applied {
+    let mut applied = Applied {
+        epoch,
+        notes: decision.notes.clone(),
+        ..Applied::default()
+    };
+    for event in &decision.events {
+        match event {
+            Event::ChangeAccepted { id, .. } => applied.change = Some(*id),
+            Event::WaveBegun { wave } => applied.wave = Some(wave.id),
+            Event::Registered { registered, .. } => {
+                applied.incarnation = Some(registered.incarnation);
+            }
+            _ => {}
+        }
+    }
+    applied
+}

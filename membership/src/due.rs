@@ -1,0 +1,562 @@
+//! The leader's next command: looks at the state and at what nodes reported, and says which step
+//! is due. Nothing is owed by `apply`: a new leader looks at the same state and goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
+
+use crate::{
+    Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE, NodeEvidence, NodeReport,
+    PairEvidence, Rejection, Reports, RingCommand, RingState, SlotEvidence, State, TransitionState,
+    Wave,
+    decide::{collected, leaving_owners, soak_left_ms},
+    evidence::{self, Barrier, Proof, RootBuilder},
+    fold,
+};
+
+/// How long a wave may stay sealed before the leader commits its abort, in ms.
+pub const SEAL_BUDGET_MS: u64 = 2_000;
+/// How long after an aborted wave the next one is tried, in ms.
+pub const WAVE_PAUSE_MS: u64 = 1_000;
+/// Ticks are proposed about this often while something runs out, in ms.
+pub const TICK_MS: u64 = 5_000;
+/// A permit waits for this many provable copies, or for all.
+const PERMIT_BATCH: usize = 256;
+/// Or for this long, in ms.
+const PERMIT_PAUSE_MS: u64 = 5_000;
+
+/// The next command for a ring, if one is due. `now_ms` is the leader's monotonic clock.
+pub fn due(
+    state: &State,
+    name: &RingName,
+    reports: &mut Reports,
+    now_ms: u64,
+) -> Option<RingCommand> {
+    let ring = state.rings.get(name)?;
+    reports.see(ring, now_ms);
+    if let Some(wave) = &ring.wave {
+        return wave_due(ring, wave, reports, now_ms);
+    }
+    if let Some(transition) = &ring.transition {
+        return transition_due(state, ring, transition, reports, now_ms);
+    }
+    if ring.founded {
+        let fold = fold::fold(ring);
+        if !fold.accepted.is_empty() || !fold.refused.is_empty() {
+            return start(ring, &fold);
+        }
+    }
+    released(ring, reports)
+        .or_else(|| permit(state, ring, reports, now_ms))
+        .or_else(|| evening(ring, reports, now_ms))
+}
+
+/// A tick, while a soak or a grace runs. `since_ms` is how long ago ring time was last raised, on
+/// the leader's monotonic clock.
+#[must_use]
+pub fn tick_due(state: &State, since_ms: u64) -> Option<Command> {
+    let left = state.rings.values().flat_map(|ring| {
+        let soak = ring
+            .transition
+            .as_ref()
+            .filter(|transition| transition.step == Step::Switched)
+            .map(|transition| soak_left_ms(ring, transition, state.ring_time_ms));
+        let grace = ring
+            .retained
+            .iter()
+            .filter(|copies| !copies.kept.is_empty())
+            .map(|copies| {
+                (copies.since_ms + ring.config.grace_ms).saturating_sub(state.ring_time_ms)
+            });
+        soak.into_iter().chain(grace).filter(|left| *left > 0)
+    });
+    let soonest = left.min()?;
+    (since_ms >= soonest.min(TICK_MS)).then_some(Command::Tick {
+        elapsed_ms: since_ms.min(MAX_TICK_MS),
+    })
+}
+
+/// Founders and target for `ring found`. `nodes` empty: all whose join was collected.
+///
+/// # Errors
+/// What `decide` would say, or that a named node has no open link with an empty directory.
+pub fn found_command(
+    state: &State,
+    name: &RingName,
+    nodes: &[NodeId],
+    reports: &Reports,
+    accept: bool,
+) -> Result<RingCommand, Rejection> {
+    let ring = state
+        .rings
+        .get(name)
+        .ok_or_else(|| Rejection::UnknownRing { ring: name.clone() })?;
+    if ring.founded {
+        return Err(Rejection::AlreadyFounded { ring: name.clone() });
+    }
+    let nodes: BTreeSet<NodeId> = if nodes.is_empty() {
+        collected(ring)
+    } else {
+        nodes.to_vec()
+    }
+    .into_iter()
+    .collect();
+    let mut founders = Vec::new();
+    for node in &nodes {
+        let not_registered = || Rejection::NotRegistered { node: node.clone() };
+        let registered = ring.registered(node).ok_or_else(not_registered)?;
+        let report = reports
+            .node(node)
+            .filter(|report| report.linked && report.empty);
+        let report = report.ok_or_else(not_registered)?;
+        if report.incarnation != registered.incarnation {
+            return Err(not_registered());
+        }
+        founders.push(Founder {
+            node: node.clone(),
+            incarnation: registered.incarnation,
+        });
+    }
+    if founders.is_empty() {
+        return Err(Rejection::NoFounders);
+    }
+    let members = fold::new_members(ring, &nodes, annulus_ring::MemberState::Active);
+    let candidates: Vec<_> = members
+        .iter()
+        .map(|member| annulus_ring::Candidate {
+            handle: member.handle,
+            zone: member.zone.clone(),
+            weight: member.weight,
+        })
+        .collect();
+    if candidates
+        .iter()
+        .all(|candidate| candidate.weight.get() == 0)
+    {
+        return Err(Rejection::NoWeight);
+    }
+    let table = place::assign(&ring.slots, &candidates)?;
+    let target = annulus_ring::placement::diff(&ring.slots, &table);
+    Ok(RingCommand::Found {
+        founders,
+        accept,
+        target,
+    })
+}
+
+fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
+    let target = if fold.accepted.is_empty() {
+        Vec::new()
+    } else {
+        // No table at all cannot be: preflight keeps at least rf nodes with weight.
+        let table = place::assign(&ring.slots, &fold.candidates).ok()?;
+        annulus_ring::placement::diff(&ring.slots, &table)
+    };
+    Some(RingCommand::Start {
+        changes: fold.accepted.clone(),
+        base_layout_epoch: ring.layout_epoch,
+        assigner_version: annulus_ring::ASSIGNER_VERSION,
+        target,
+    })
+}
+
+fn transition_due(
+    state: &State,
+    ring: &RingState,
+    transition: &TransitionState,
+    reports: &Reports,
+    now_ms: u64,
+) -> Option<RingCommand> {
+    if transition.step == Step::Prepared && leaving_owners(ring, transition) > 0 {
+        return leaving_wave(ring, transition, reports, now_ms);
+    }
+    if transition.step == Step::Switched && soak_left_ms(ring, transition, state.ring_time_ms) > 0 {
+        return None;
+    }
+    let (evidence, gaps) = gather(ring, transition, reports);
+    gaps.is_empty().then(|| RingCommand::Advance {
+        transition: transition.id,
+        from_step: transition.step,
+        evidence,
+    })
+}
+
+/// What the evidence for the next step still lacks, one per node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// Who owes something.
+    pub node: NodeId,
+    /// What.
+    pub what: Missing,
+}
+
+/// What a node still owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It is not heard at all, or not in the member's life.
+    Link,
+    /// It has not adopted this epoch.
+    Ack(Epoch),
+    /// So many ranges do not have their proof.
+    Ranges(usize, Proof),
+}
+
+/// Builds the evidence for the next step from what was reported, and says what is missing.
+pub(crate) fn gather(
+    ring: &RingState,
+    transition: &TransitionState,
+    reports: &Reports,
+) -> (Evidence, Vec<Gap>) {
+    let barrier = evidence::barrier(ring, transition);
+    let session = transition.session();
+    let mut evidence = Evidence::default();
+    let mut gaps = Vec::new();
+    for (node, wanted) in &barrier.nodes {
+        let mut gap = |what| {
+            gaps.push(Gap {
+                node: node.clone(),
+                what,
+            })
+        };
+        let Some(report) = current(ring, reports, node) else {
+            gap(Missing::Link);
+            continue;
+        };
+        if transition.step == Step::Switched && !report.linked {
+            // The end wants all of N up: the old copies are the way back until then.
+            gap(Missing::Link);
+        }
+        if report.adopted < *wanted {
+            gap(Missing::Ack(*wanted));
+        }
+        evidence.nodes.push(NodeEvidence {
+            node: node.clone(),
+            incarnation: report.incarnation,
+            session,
+            acked_epoch: report.adopted,
+        });
+    }
+    if barrier.proof != Proof::Nothing {
+        pairs(
+            ring,
+            transition,
+            reports,
+            &barrier,
+            &mut evidence,
+            &mut gaps,
+        );
+    }
+    (evidence, gaps)
+}
+
+fn pairs(
+    ring: &RingState,
+    transition: &TransitionState,
+    reports: &Reports,
+    barrier: &Barrier,
+    evidence: &mut Evidence,
+    gaps: &mut Vec<Gap>,
+) {
+    let silent = NodeReport::default();
+    for ((source, gainer), slots) in &barrier.pairs {
+        let from = current(ring, reports, source).unwrap_or(&silent);
+        let to = current(ring, reports, gainer).unwrap_or(&silent);
+        let mut source_root = RootBuilder::default();
+        let mut gainer_root = RootBuilder::default();
+        let mut missing = 0;
+        for slot in slots {
+            let proven = prove(
+                ring,
+                transition,
+                reports,
+                *slot,
+                barrier.proof,
+                from,
+                to,
+                gainer,
+            );
+            match proven {
+                Some((position, digest)) => {
+                    source_root.add(*slot, position, digest.as_ref());
+                    gainer_root.add(*slot, position, digest.as_ref());
+                }
+                None => missing += 1,
+            }
+        }
+        if missing > 0 {
+            let what = Missing::Ranges(missing, barrier.proof);
+            gaps.push(Gap {
+                node: gainer.clone(),
+                what,
+            });
+        }
+        evidence.pairs.push(PairEvidence {
+            source: source.clone(),
+            gainer: gainer.clone(),
+            ranges: u32::try_from(slots.len()).unwrap_or(u32::MAX),
+            source_root: barrier.proof.both_sides().then(|| source_root.finish()),
+            gainer_root: gainer_root.finish(),
+        });
+    }
+}
+
+type Proven = (Option<annulus_ring::Position>, Option<[u8; 32]>);
+
+/// What both ends say of one slot, if that is enough and of the present reign.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "one slot's facts, from five places"
+)]
+fn prove(
+    ring: &RingState,
+    transition: &TransitionState,
+    reports: &Reports,
+    slot: Slot,
+    proof: Proof,
+    from: &NodeReport,
+    to: &NodeReport,
+    gainer: &NodeId,
+) -> Option<Proven> {
+    let key = (transition.session(), slot);
+    let reign = ring.reigns[slot.index()];
+    match proof {
+        Proof::Nothing => Some((None, None)),
+        Proof::Staged => to.slots.get(&key)?.staged.then_some((None, None)),
+        Proof::Copied => {
+            let cut = to.slots.get(&key)?.copied?;
+            Some((Some(cut), None))
+        }
+        Proof::Digests => {
+            let standing = to.slots.get(&key)?;
+            let here = standing.digest.as_ref()?;
+            let there = from.source_digests.get(&(key.0, slot, gainer.clone()))?;
+            let same = here.cut == there.cut
+                && here.digest == there.digest
+                && here.records == there.records;
+            // Not older than the copy, of the present reign, and without holes up to it.
+            let good = here.cut >= standing.copied?
+                && here.cut.reign == reign
+                && standing.watermark? >= here.cut;
+            (same && good).then_some((Some(here.cut), Some(here.digest)))
+        }
+        Proof::Joint => {
+            if reports.skips_joint() {
+                return Some((None, None));
+            }
+            let joint = from.slots.get(&key)?.joint?;
+            let merged = to.slots.get(&key)?.watermark?;
+            (joint.reign == reign && merged >= joint).then_some((Some(joint), None))
+        }
+    }
+}
+
+/// A member's report, if it speaks in the member's life.
+pub(crate) fn current<'a>(
+    ring: &RingState,
+    reports: &'a Reports,
+    node: &NodeId,
+) -> Option<&'a NodeReport> {
+    let member = ring.members.get(node)?;
+    reports
+        .node(node)
+        .filter(|report| report.incarnation == member.incarnation)
+}
+
+fn wave_due(
+    ring: &RingState,
+    wave: &Wave,
+    reports: &mut Reports,
+    now_ms: u64,
+) -> Option<RingCommand> {
+    let sealed = current(ring, reports, &wave.owner)
+        .and_then(|report| {
+            report
+                .sealed
+                .as_ref()
+                .map(|sealed| (report.incarnation, sealed))
+        })
+        .filter(|(_, (id, _))| *id == wave.id);
+    let confirmed = current(ring, reports, &wave.successor)
+        .and_then(|report| {
+            report
+                .confirmed
+                .as_ref()
+                .map(|held| (report.incarnation, held))
+        })
+        .filter(|(_, (id, _))| *id == wave.id);
+    if let (Some((owner_life, (_, sealed))), Some((successor_life, (_, confirmed)))) =
+        (sealed, confirmed)
+        && sealed == confirmed
+    {
+        return Some(RingCommand::HandOver(HandOver::Commit {
+            wave: wave.id,
+            sealed: sealed.clone(),
+            confirmed: confirmed.clone(),
+            owner_incarnation: owner_life,
+            successor_incarnation: successor_life,
+        }));
+    }
+    reports
+        .wave_ran_out(wave.id, now_ms)
+        .then_some(RingCommand::HandOver(HandOver::Abort { wave: wave.id }))
+}
+
+/// The next wave of a transition whose owners leave: one owner, one successor.
+fn leaving_wave(
+    ring: &RingState,
+    transition: &TransitionState,
+    reports: &Reports,
+    now_ms: u64,
+) -> Option<RingCommand> {
+    let hand_overs = transition.target.iter().filter_map(|(slot, new)| {
+        let owner = ring.slots.list(*slot).first()?;
+        (!new.contains(owner)).then(|| (*slot, *owner, new[0]))
+    });
+    next_wave(ring, reports, now_ms, hand_overs)
+}
+
+fn next_wave(
+    ring: &RingState,
+    reports: &Reports,
+    now_ms: u64,
+    hand_overs: impl Iterator<Item = (Slot, Handle, Handle)>,
+) -> Option<RingCommand> {
+    if !reports.may_begin_wave(now_ms) {
+        return None;
+    }
+    let mut by_pair: BTreeMap<(Handle, Handle), Vec<Slot>> = BTreeMap::new();
+    for (slot, owner, successor) in hand_overs {
+        let slots = by_pair.entry((owner, successor)).or_default();
+        if slots.len() < MAX_WAVE {
+            slots.push(slot);
+        }
+    }
+    by_pair.into_iter().find_map(|((owner, successor), slots)| {
+        let owner = ring.by_handle(owner)?.node_id.clone();
+        let successor = ring.by_handle(successor)?.node_id.clone();
+        let linked = |node| current(ring, reports, node).is_some_and(|report| report.linked);
+        (linked(&owner) && linked(&successor)).then_some(RingCommand::HandOver(HandOver::Begin {
+            owner,
+            successor,
+            slots,
+        }))
+    })
+}
+
+/// Evens the owners out when nothing else runs: hand-overs inside unchanged lists.
+fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingCommand> {
+    if !ring.founded || reports.even_at() == Some(ring.layout_epoch) {
+        return None;
+    }
+    let wanted = place::even_owners(&ring.slots, &ring.candidates());
+    if wanted.is_empty() {
+        reports.note_even(ring.layout_epoch);
+        return None;
+    }
+    let hand_overs = wanted
+        .into_iter()
+        .filter_map(|(slot, successor)| Some((slot, *ring.slots.list(slot).first()?, successor)));
+    next_wave(ring, reports, now_ms, hand_overs)
+}
+
+/// Copies that were permitted and that their node no longer keeps.
+fn released(ring: &RingState, reports: &Reports) -> Option<RingCommand> {
+    ring.retained.iter().find_map(|copies| {
+        let report = current(ring, reports, &copies.node)?;
+        let kept = report.retained.as_ref()?;
+        if report.adopted < copies.since_epoch || report.incarnation != copies.incarnation {
+            return None;
+        }
+        let still: BTreeSet<Slot> = kept
+            .get(&copies.session)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect();
+        let slots: Vec<Slot> = copies.permitted.difference(&still).copied().collect();
+        (!slots.is_empty()).then(|| RingCommand::Released {
+            copies: copy_set(copies, slots),
+        })
+    })
+}
+
+fn copy_set(copies: &crate::RetainedCopies, slots: Vec<Slot>) -> CopySet {
+    CopySet {
+        node: copies.node.clone(),
+        incarnation: copies.incarnation,
+        session: copies.session,
+        slots,
+    }
+}
+
+/// Copies whose grace is over and whose read set has proven to hold the range.
+fn permit(
+    state: &State,
+    ring: &RingState,
+    reports: &mut Reports,
+    now_ms: u64,
+) -> Option<RingCommand> {
+    for copies in &ring.retained {
+        if copies.kept.is_empty() || !grace_over(state, ring, copies) {
+            continue;
+        }
+        let proofs: Vec<SlotEvidence> = copies
+            .kept
+            .iter()
+            .filter_map(|slot| verified(ring, reports, *slot, copies.since_epoch))
+            .collect();
+        let enough = proofs.len() == copies.kept.len() || proofs.len() >= PERMIT_BATCH;
+        if proofs.is_empty() || !(enough || reports.permit_waited(now_ms, PERMIT_PAUSE_MS)) {
+            continue;
+        }
+        reports.note_permit(now_ms);
+        let slots = proofs.iter().map(|proof| proof.slot).collect();
+        return Some(RingCommand::Permit {
+            copies: copy_set(copies, slots),
+            evidence: proofs,
+        });
+    }
+    None
+}
+
+pub(crate) fn grace_over(state: &State, ring: &RingState, copies: &crate::RetainedCopies) -> bool {
+    copies.since_ms + ring.config.grace_ms <= state.ring_time_ms
+}
+
+/// The read set's proof that it holds a slot, younger than `since`.
+fn verified(ring: &RingState, reports: &Reports, slot: Slot, since: Epoch) -> Option<SlotEvidence> {
+    if ring.sets(slot).step.is_some() {
+        return None;
+    }
+    let list = ring.slots.list(slot);
+    let owner = ring.by_handle(*list.first()?)?;
+    let owner_report = current(ring, reports, &owner.node_id)?;
+    let reign = ring.reigns[slot.index()];
+    let mut members = Vec::new();
+    for handle in list {
+        let member = ring.by_handle(*handle)?;
+        let report = current(ring, reports, &member.node_id)?;
+        if !report.linked || report.adopted < since {
+            return None;
+        }
+        if member.node_id != owner.node_id {
+            let live = annulus_ring::SessionId(0);
+            let here = report.slots.get(&(live, slot))?.digest.as_ref()?;
+            let key = (live, slot, member.node_id.clone());
+            let there = owner_report.source_digests.get(&key)?;
+            let young = here.adopted >= since && there.adopted >= since;
+            let same = here.cut == there.cut && here.digest == there.digest;
+            if !(young && same && here.cut.reign == reign) {
+                return None;
+            }
+        }
+        members.push(NodeEvidence {
+            node: member.node_id.clone(),
+            incarnation: member.incarnation,
+            session: annulus_ring::SessionId(0),
+            acked_epoch: report.adopted,
+        });
+    }
+    members.sort_by(|one, other| one.node.cmp(&other.node));
+    Some(SlotEvidence { slot, members })
+}

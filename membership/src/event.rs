@@ -1,0 +1,155 @@
+//! What followed from a command. Past tense; each carries all that `evolve` needs.
+
+use annulus_ring::{
+    ClusterId, Endpoint, List, Member, NodeId, Slot, SlotChange, Step, TransitionId,
+};
+
+use crate::{Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
+
+/// A fact about the whole control plane or one ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The cluster has its name.
+    Initialised {
+        /// Which.
+        cluster_id: ClusterId,
+    },
+    /// Ring time went on.
+    Ticked {
+        /// By how much.
+        elapsed_ms: u64,
+    },
+    /// A ring exists.
+    RingCreated {
+        /// Its settings.
+        config: RingConfig,
+    },
+    /// A directory has its incarnation.
+    Registered {
+        /// Who.
+        node: NodeId,
+        /// What is known of it.
+        registered: Registered,
+    },
+    /// A node listens elsewhere.
+    EndpointChanged {
+        /// Who.
+        node: NodeId,
+        /// Where.
+        endpoint: Endpoint,
+    },
+    /// The founders own the circle.
+    Founded {
+        /// The members.
+        members: Vec<Member>,
+        /// A list for every slot.
+        target: Vec<SlotChange>,
+        /// The collected joins that this carries out.
+        changes: Vec<ChangeId>,
+    },
+    /// An operator's request waits.
+    ChangeAccepted {
+        /// Its number.
+        id: ChangeId,
+        /// What was asked.
+        change: Change,
+    },
+    /// It no longer passed preflight when folded.
+    ChangeRefused {
+        /// Which.
+        id: ChangeId,
+        /// Why.
+        rejection: Rejection,
+    },
+    /// It was withdrawn from the queue.
+    ChangeWithdrawn {
+        /// Which.
+        id: ChangeId,
+    },
+    /// Ranges are to move.
+    TransitionStarted {
+        /// Its number.
+        id: TransitionId,
+        /// What it carries out.
+        changes: Vec<ChangeId>,
+        /// New members, joining.
+        joiners: Vec<Member>,
+        /// Members that drain from now on.
+        leavers: Vec<NodeId>,
+        /// New lists of the changed slots.
+        target: Vec<SlotChange>,
+    },
+    /// The transition is one step further.
+    StepEntered {
+        /// Which step.
+        step: Step,
+    },
+    /// The operator ended the soak.
+    SettleAsked,
+    /// The transition ended well; its new lists are the lists.
+    Settled,
+    /// The transition was undone.
+    TransitionAborted {
+        /// The change that was withdrawn; the others wait again.
+        change: ChangeId,
+    },
+    /// An owner is to seal ranges.
+    WaveBegun {
+        /// The wave.
+        wave: Wave,
+    },
+    /// The successor owns them.
+    WaveCommitted {
+        /// The lists, successor first.
+        lists: Vec<(Slot, List)>,
+    },
+    /// The seal is lifted.
+    WaveAborted {
+        /// Which.
+        wave: WaveId,
+    },
+    /// Copies may be deleted.
+    Permitted {
+        /// Which.
+        copies: CopySet,
+    },
+    /// Copies are deleted.
+    Released {
+        /// Which.
+        copies: CopySet,
+    },
+    /// A member has given everything away.
+    MemberRemoved {
+        /// Who.
+        node: NodeId,
+    },
+}
+
+impl Event {
+    /// Whether a client or a data node could notice, so that a new epoch is due.
+    #[must_use]
+    pub fn publishes(&self, member: impl Fn(&NodeId) -> bool) -> bool {
+        match self {
+            Self::RingCreated { .. }
+            | Self::Founded { .. }
+            | Self::TransitionStarted { .. }
+            | Self::StepEntered { .. }
+            | Self::Settled
+            | Self::TransitionAborted { .. }
+            | Self::WaveCommitted { .. }
+            | Self::MemberRemoved { .. } => true,
+            Self::EndpointChanged { node, .. } => member(node),
+            Self::Initialised { .. }
+            | Self::Ticked { .. }
+            | Self::Registered { .. }
+            | Self::ChangeAccepted { .. }
+            | Self::ChangeRefused { .. }
+            | Self::ChangeWithdrawn { .. }
+            | Self::SettleAsked
+            | Self::WaveBegun { .. }
+            | Self::WaveAborted { .. }
+            | Self::Permitted { .. }
+            | Self::Released { .. } => false,
+        }
+    }
+}
