@@ -1,0 +1,240 @@
+//! Scenario tables: `membership/scenarios/*.txt`, read like a story, reviewed like code.
+//!
+//! A block of commands, a line of dashes, then what is to be seen: answers, epoch, members and the
+//! ranges that changed since the last block. `UPDATE_GOLDEN=1` (`cargo x golden`) writes them anew.
+
+mod support;
+
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+
+use annulus_membership::{Change, ChangeId, Outcome, Rejection, RingCommand};
+use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
+use support::World;
+
+struct Stage {
+    world: Option<World>,
+    shown: BTreeMap<Slot, String>,
+    answers: String,
+}
+
+impl Stage {
+    fn world(&mut self) -> &mut World {
+        self.world.as_mut().expect("the first command of a scenario is `ring`")
+    }
+
+    fn run(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: &str| word.parse::<u64>().unwrap_or_else(|_| panic!("{word:?}"));
+        let option = |name: &str| {
+            words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+        };
+        let result = match words[0] {
+            "ring" => {
+                let bits = option("bits").map_or(2, number) as u8;
+                let factor = option("factor").map_or(3, number) as u8;
+                self.world = Some(World::new(World::config(bits, factor)));
+                Ok(())
+            }
+            "agent" => {
+                let weight = option("weight").map_or(100, number) as u32;
+                self.world().agent(words[1], words[2], weight);
+                Ok(())
+            }
+            "found" => {
+                let accept = words.last() == Some(&"accept");
+                let names = &words[1..words.len() - usize::from(accept)];
+                self.world().found(names, accept)
+            }
+            "join" => {
+                let change = Change::Join {
+                    node: NodeId::new(words[1]).unwrap(),
+                    zone: option("zone").map(|zone| Zone::new(zone).unwrap()),
+                    weight: option("weight").map(|w| Weight::new(number(w) as u32).unwrap()),
+                };
+                self.change(change)
+            }
+            "drain" => {
+                self.change(Change::Drain { node: NodeId::new(words[1]).unwrap() })
+            }
+            "abort" => {
+                let change = ChangeId(number(words[1]));
+                self.command(RingCommand::Abort { change })
+            }
+            "settle" => self.command(RingCommand::Settle),
+            "leader" => {
+                self.world().new_leader();
+                Ok(())
+            }
+            "link" => self.world().link(&NodeId::new(words[1]).unwrap()),
+            "empty-disk" => {
+                let node = NodeId::new(words[1]).unwrap();
+                let birth = annulus_membership::Birth(u128::MAX);
+                self.world().nodes.get_mut(&node).unwrap().start_anew(birth);
+                self.world().link(&node)
+            }
+            "due" => {
+                self.world().leader_acts();
+                Ok(())
+            }
+            "acts" => {
+                words[1..].iter().for_each(|id| {
+                    self.world().node_acts(&NodeId::new(id).unwrap());
+                });
+                Ok(())
+            }
+            "go" => {
+                self.go(words[1]);
+                Ok(())
+            }
+            other => panic!("unknown scenario command {other:?}"),
+        };
+        if let Err(rejection) = result {
+            writeln!(self.answers, "refused {}: {rejection}", rejection.name()).unwrap();
+        }
+    }
+
+    fn go(&mut self, where_to: &str) {
+        let world = self.world.as_mut().unwrap();
+        match where_to {
+            "rest" => world.run_to_rest(),
+            "wave" => world.run_until("a wave", |world| world.ring_state().wave.is_some()),
+            "settled" => world.run_until("the end", |world| {
+                world.ring_state().transition.is_none()
+            }),
+            step => {
+                let step = Step::ALL.into_iter().find(|one| one.as_str() == step).unwrap();
+                world.run_until(step.as_str(), |world| {
+                    let running = world.ring_state().transition.as_ref();
+                    running.is_some_and(|transition| transition.step == step)
+                });
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), Rejection> {
+        let command = RingCommand::Change { change, expected_layout_epoch: None };
+        match self.world().request(command) {
+            Outcome::Applied(applied) => {
+                write!(self.answers, "change {}", applied.change.unwrap()).unwrap();
+                for note in applied.notes {
+                    write!(self.answers, "; {note}").unwrap();
+                }
+                self.answers.push('\n');
+                Ok(())
+            }
+            Outcome::Rejected(rejection) => Err(rejection),
+        }
+    }
+
+    fn command(&mut self, command: RingCommand) -> Result<(), Rejection> {
+        self.world().ring_command(command)
+    }
+
+    fn show(&mut self) -> String {
+        let mut text = std::mem::take(&mut self.answers);
+        let world = self.world.as_ref().unwrap();
+        let ring = world.ring_state();
+        let mut members = String::new();
+        for member in ring.members.values() {
+            write!(members, "  {} {}", member.node_id, member.state).unwrap();
+        }
+        write!(text, "epoch {}{members}", ring.epoch).unwrap();
+        if let Some(transition) = &ring.transition {
+            write!(text, "  [step {} {}]", transition.step.number(), transition.step).unwrap();
+        }
+        if let Some(wave) = &ring.wave {
+            write!(text, "  [wave {}: {} -> {}]", wave.id, wave.owner, wave.successor).unwrap();
+        }
+        text.push('\n');
+        for (id, record) in &ring.changes {
+            use annulus_membership::ChangePhase::{Aborted, Done, Queued, Refused, Running};
+            let phase = match &record.phase {
+                Queued => "queued".to_owned(),
+                Running(_) => continue,
+                Done => continue,
+                Aborted => "aborted".to_owned(),
+                Refused(why) => format!("refused {}", why.name()),
+            };
+            let (kind, node) = (record.change.kind(), record.change.node());
+            writeln!(text, "  change {id} ({kind} {node}) {phase}").unwrap();
+        }
+        for copies in &ring.retained {
+            let (node, kept, permitted) = (&copies.node, &copies.kept, &copies.permitted);
+            writeln!(text, "  {node} keeps {} copies, may delete {}", kept.len(), permitted.len())
+                .unwrap();
+        }
+        let names = |list: &[annulus_ring::Handle]| -> String {
+            let ids = list.iter().map(|handle| ring.by_handle(*handle).unwrap().node_id.as_str());
+            ids.collect::<Vec<_>>().join(" ")
+        };
+        for slot in ring.slots.slots() {
+            let sets = ring.sets(slot);
+            let mut line = format!("  slot {slot}  read {}", names(sets.read_set()));
+            if sets.write_set().as_slice() != sets.read_set() {
+                write!(line, "  write {}", names(&sets.write_set())).unwrap();
+            }
+            if sets.groups().len() > 1 {
+                let groups: Vec<_> = sets.groups().into_iter().map(names).collect();
+                write!(line, "  ack by w of [{}]", groups.join("] and [")).unwrap();
+            }
+            if self.shown.get(&slot) != Some(&line) {
+                writeln!(text, "{line}").unwrap();
+                self.shown.insert(slot, line);
+            }
+        }
+        text
+    }
+}
+
+/// Runs a scenario's commands and writes what is seen after each block.
+fn play(script: &str) -> String {
+    let mut stage = Stage { world: None, shown: BTreeMap::new(), answers: String::new() };
+    let mut output = String::new();
+    let mut expecting = false;
+    let mut open = false;
+    for line in script.lines() {
+        if line == "----" {
+            expecting = true;
+            open = false;
+            output.push_str("----\n");
+            output.push_str(&stage.show());
+        } else if expecting {
+            // The old expectation ends at an empty line.
+            expecting = !line.trim().is_empty();
+            if !expecting {
+                output.push('\n');
+            }
+        } else {
+            output.push_str(line);
+            output.push('\n');
+            if !line.trim().is_empty() && !line.starts_with('#') {
+                stage.run(line);
+                open = true;
+            }
+        }
+    }
+    assert!(!open, "a scenario ends with a block of what is to be seen");
+    output
+}
+
+#[test]
+fn scenarios_read_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut files: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 6, "scenarios are missing from {}", folder.display());
+    for file in files {
+        let script = fs::read_to_string(&file).unwrap();
+        let played = play(&script);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&file, &played).unwrap();
+        } else {
+            assert!(
+                played == script,
+                "{} differs; it is now:\n{played}\n(UPDATE_GOLDEN=1 writes it)",
+                file.display()
+            );
+        }
+    }
+}

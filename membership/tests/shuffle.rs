@@ -1,0 +1,131 @@
+//! Seeded shuffles: commands, late and repeated reports, new leaders, in any order. Every promise
+//! of the state is checked after every entry; then the world is left alone and must come to rest.
+
+mod support;
+
+use annulus_membership::{ChangePhase, Report, RingCommand};
+use annulus_ring::NodeId;
+use support::World;
+
+const SEEDS: u64 = 60;
+const STEPS: usize = 400;
+
+struct Shuffle {
+    world: World,
+    chance: fastrand::Rng,
+    /// Reports on their way: they may come late, twice or never.
+    late: Vec<(NodeId, Report)>,
+}
+
+impl Shuffle {
+    fn new(seed: u64) -> Self {
+        let mut world = World::new(World::config(3, 3));
+        for (at, id) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
+            world.agent(id, ["z1", "z2", "z3"][at % 3], 100);
+        }
+        world.found(&["a", "b", "c", "d", "e", "f"], false).unwrap();
+        Self { world, chance: fastrand::Rng::with_seed(seed), late: Vec::new() }
+    }
+
+    fn any_node(&mut self) -> NodeId {
+        let at = self.chance.usize(..self.world.nodes.len());
+        self.world.nodes.keys().nth(at).unwrap().clone()
+    }
+
+    fn step(&mut self) {
+        self.world.now_ms += self.chance.u64(..400);
+        match self.chance.u32(..100) {
+            0..=1 => {
+                let id = format!("n{}", self.world.nodes.len());
+                if self.world.nodes.len() < 12 {
+                    self.world.agent(&id, ["z1", "z2", "z3"][self.chance.usize(..3)], 100);
+                }
+            }
+            2..=5 => {
+                let id = self.any_node();
+                let _ = self.world.join(id.as_str());
+            }
+            6..=9 => {
+                let id = self.any_node();
+                let _ = self.world.drain(id.as_str());
+            }
+            10..=11 => {
+                let waiting: Vec<_> = self.world.ring_state().changes.keys().copied().collect();
+                if !waiting.is_empty() {
+                    let change = waiting[self.chance.usize(..waiting.len())];
+                    let _ = self.world.ring_command(RingCommand::Abort { change });
+                }
+            }
+            12 => {
+                let _ = self.world.ring_command(RingCommand::Settle);
+            }
+            13..=14 => self.world.new_leader(),
+            15..=18 => {
+                let id = self.any_node();
+                let _ = self.world.link(&id);
+            }
+            19..=45 => {
+                self.world.leader_acts();
+            }
+            46..=60 => {
+                let id = self.any_node();
+                self.world.node_adopts(&id);
+                let report = self.world.node_report(&id);
+                self.late.push((id, report));
+            }
+            61..=70 => self.deliver(false),
+            71..=75 => self.deliver(true),
+            _ => {
+                let id = self.any_node();
+                self.world.node_acts(&id);
+            }
+        }
+    }
+
+    /// A report arrives; `again`: and stays on its way for another time.
+    fn deliver(&mut self, again: bool) {
+        if self.late.is_empty() {
+            return;
+        }
+        let at = self.chance.usize(..self.late.len());
+        let (id, report) =
+            if again { self.late[at].clone() } else { self.late.swap_remove(at) };
+        self.world.reports.take(&id, report, self.world.now_ms);
+    }
+}
+
+#[test]
+fn promises_hold_under_shuffled_commands_and_reports() {
+    let (mut switches, mut aborts, mut hand_overs, mut permits, mut removals) = (0, 0, 0, 0, 0);
+    for seed in 0..SEEDS {
+        let mut shuffle = Shuffle::new(seed);
+        (0..STEPS).for_each(|_| shuffle.step());
+        let world = &mut shuffle.world;
+        world.new_leader();
+        world.run_to_rest();
+        world.replicas_are_equal();
+        let ring = world.ring_state();
+        assert!(
+            ring.changes.values().all(|record| record.phase.ended()),
+            "seed {seed}: a change never ended"
+        );
+        assert!(
+            !ring.changes.values().any(|record| matches!(record.phase, ChangePhase::Running(_)))
+        );
+        switches += world.promises.switches;
+        aborts += world.promises.aborts;
+        hand_overs += world.promises.hand_overs;
+        permits += world.promises.permits;
+        removals += world.promises.removals;
+    }
+    // A run that moved nothing proves nothing.
+    for (what, count) in [
+        ("switches", switches),
+        ("aborts", aborts),
+        ("hand-overs", hand_overs),
+        ("permits", permits),
+        ("removals", removals),
+    ] {
+        assert!(count >= 10, "only {count} {what} in {SEEDS} seeds");
+    }
+}
