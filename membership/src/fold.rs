@@ -36,6 +36,16 @@ pub fn fold(ring: &RingState) -> Fold {
         if record.phase != ChangePhase::Queued {
             continue;
         }
+        // A node cannot come and go in one transition: its drain waits for the next one.
+        if matches!(&record.change, Change::Drain { node } if joining.contains(node)) {
+            continue;
+        }
+        // Some member of each list must stay, to take the range over and to be copied from.
+        if let Change::Drain { node } = &record.change
+            && empties_a_list(ring, &leaving, node)
+        {
+            continue;
+        }
         match preflight(ring, &expected, &record.change) {
             Ok(()) => {
                 apply(ring, &mut expected, &record.change);
@@ -65,6 +75,20 @@ pub fn fold(ring: &RingState) -> Fold {
         })
         .collect();
     fold
+}
+
+/// Whether some list has only members that drain already, and `node`. O(slots x rf).
+fn empties_a_list(ring: &RingState, leaving: &BTreeSet<NodeId>, node: &NodeId) -> bool {
+    let handles: BTreeSet<Handle> = leaving
+        .iter()
+        .chain([node])
+        .filter_map(|node| ring.members.get(node))
+        .map(|member| member.handle)
+        .collect();
+    ring.slots.slots().any(|slot| {
+        let list = ring.slots.list(slot);
+        !list.is_empty() && list.iter().all(|handle| handles.contains(handle))
+    })
 }
 
 /// Members for registered `nodes`, each with the lowest handle that is free, in order of id.

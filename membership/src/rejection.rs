@@ -475,9 +475,6 @@ pub enum PermitFault {
     /// A transition touches the range.
     #[error("a transition touches the range")]
     Moving,
-    /// The node is in the range's list again.
-    #[error("the node holds the range again")]
-    Listed,
     /// Evidence is not of the read set, too old, or of another life.
     #[error("the read set has not all reported verified copies")]
     Unverified,

@@ -19,14 +19,18 @@ struct Stage {
 
 impl Stage {
     fn world(&mut self) -> &mut World {
-        self.world.as_mut().expect("the first command of a scenario is `ring`")
+        self.world
+            .as_mut()
+            .expect("the first command of a scenario is `ring`")
     }
 
     fn run(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: &str| word.parse::<u64>().unwrap_or_else(|_| panic!("{word:?}"));
         let option = |name: &str| {
-            words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+            words
+                .iter()
+                .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
         };
         let result = match words[0] {
             "ring" => {
@@ -53,9 +57,9 @@ impl Stage {
                 };
                 self.change(change)
             }
-            "drain" => {
-                self.change(Change::Drain { node: NodeId::new(words[1]).unwrap() })
-            }
+            "drain" => self.change(Change::Drain {
+                node: NodeId::new(words[1]).unwrap(),
+            }),
             "abort" => {
                 let change = ChangeId(number(words[1]));
                 self.command(RingCommand::Abort { change })
@@ -98,11 +102,14 @@ impl Stage {
         match where_to {
             "rest" => world.run_to_rest(),
             "wave" => world.run_until("a wave", |world| world.ring_state().wave.is_some()),
-            "settled" => world.run_until("the end", |world| {
-                world.ring_state().transition.is_none()
-            }),
+            "settled" => {
+                world.run_until("the end", |world| world.ring_state().transition.is_none())
+            }
             step => {
-                let step = Step::ALL.into_iter().find(|one| one.as_str() == step).unwrap();
+                let step = Step::ALL
+                    .into_iter()
+                    .find(|one| one.as_str() == step)
+                    .unwrap();
                 world.run_until(step.as_str(), |world| {
                     let running = world.ring_state().transition.as_ref();
                     running.is_some_and(|transition| transition.step == step)
@@ -112,7 +119,10 @@ impl Stage {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Rejection> {
-        let command = RingCommand::Change { change, expected_layout_epoch: None };
+        let command = RingCommand::Change {
+            change,
+            expected_layout_epoch: None,
+        };
         match self.world().request(command) {
             Outcome::Applied(applied) => {
                 write!(self.answers, "change {}", applied.change.unwrap()).unwrap();
@@ -140,10 +150,21 @@ impl Stage {
         }
         write!(text, "epoch {}{members}", ring.epoch).unwrap();
         if let Some(transition) = &ring.transition {
-            write!(text, "  [step {} {}]", transition.step.number(), transition.step).unwrap();
+            write!(
+                text,
+                "  [step {} {}]",
+                transition.step.number(),
+                transition.step
+            )
+            .unwrap();
         }
         if let Some(wave) = &ring.wave {
-            write!(text, "  [wave {}: {} -> {}]", wave.id, wave.owner, wave.successor).unwrap();
+            write!(
+                text,
+                "  [wave {}: {} -> {}]",
+                wave.id, wave.owner, wave.successor
+            )
+            .unwrap();
         }
         text.push('\n');
         for (id, record) in &ring.changes {
@@ -160,11 +181,18 @@ impl Stage {
         }
         for copies in &ring.retained {
             let (node, kept, permitted) = (&copies.node, &copies.kept, &copies.permitted);
-            writeln!(text, "  {node} keeps {} copies, may delete {}", kept.len(), permitted.len())
-                .unwrap();
+            writeln!(
+                text,
+                "  {node} keeps {} copies, may delete {}",
+                kept.len(),
+                permitted.len()
+            )
+            .unwrap();
         }
         let names = |list: &[annulus_ring::Handle]| -> String {
-            let ids = list.iter().map(|handle| ring.by_handle(*handle).unwrap().node_id.as_str());
+            let ids = list
+                .iter()
+                .map(|handle| ring.by_handle(*handle).unwrap().node_id.as_str());
             ids.collect::<Vec<_>>().join(" ")
         };
         for slot in ring.slots.slots() {
@@ -188,7 +216,11 @@ impl Stage {
 
 /// Runs a scenario's commands and writes what is seen after each block.
 fn play(script: &str) -> String {
-    let mut stage = Stage { world: None, shown: BTreeMap::new(), answers: String::new() };
+    let mut stage = Stage {
+        world: None,
+        shown: BTreeMap::new(),
+        answers: String::new(),
+    };
     let mut output = String::new();
     let mut expecting = false;
     let mut open = false;
@@ -220,10 +252,16 @@ fn play(script: &str) -> String {
 #[test]
 fn scenarios_read_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let mut files: Vec<_> =
-        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
-    assert!(files.len() >= 6, "scenarios are missing from {}", folder.display());
+    assert!(
+        files.len() >= 6,
+        "scenarios are missing from {}",
+        folder.display()
+    );
     for file in files {
         let script = fs::read_to_string(&file).unwrap();
         let played = play(&script);

@@ -83,8 +83,7 @@ pub(super) fn check(
         let owner_rule = match old.first() {
             None => true,
             Some(owner) if new.contains(owner) => new[0] == *owner,
-            // No member of O stays only where O is one node; rf 1 is refused before.
-            Some(_) => old.contains(&new[0]) || !old.iter().any(|handle| new.contains(handle)),
+            Some(_) => old.contains(&new[0]),
         };
         if !owner_rule {
             return fault(TargetFault::Owner);

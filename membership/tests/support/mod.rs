@@ -12,8 +12,7 @@ use annulus_membership::{
     greet, tick_due,
 };
 use annulus_ring::{
-    Checksum, ClusterId, Endpoint, Epoch, HashName, Incarnation, NodeId, Replication, RingName,
-    Snapshot, Weight, Zone,
+    Checksum, ClusterId, Endpoint, HashName, NodeId, Replication, RingName, Snapshot, Weight, Zone,
 };
 use node::Node;
 use promises::Promises;
@@ -49,8 +48,18 @@ impl World {
             history: Vec::new(),
             promises: Promises::default(),
         };
-        world.apply(None, Command::Init { cluster_id: ClusterId(7) });
-        world.ring_command(RingCommand::Create { config, accept: true }).unwrap();
+        world.apply(
+            None,
+            Command::Init {
+                cluster_id: ClusterId(7),
+            },
+        );
+        world
+            .ring_command(RingCommand::Create {
+                config,
+                accept: true,
+            })
+            .unwrap();
         world
     }
 
@@ -59,7 +68,11 @@ impl World {
             slot_bits,
             hash: HashName::Xxh3_64,
             seed: 0,
-            replication: Replication { rf, w: rf / 2 + 1, r: rf / 2 + 1 },
+            replication: Replication {
+                rf,
+                w: rf / 2 + 1,
+                r: rf / 2 + 1,
+            },
             soak_ms: 1_000,
             grace_ms: 2_000,
         }
@@ -72,7 +85,14 @@ impl World {
     /// Applies one entry on both servers, publishes, and checks every promise of the state.
     pub fn apply(&mut self, request_id: Option<RequestId>, command: Command) -> Outcome {
         let before = self.state.clone();
-        let entry = Entry { wall_ms: self.now_ms, request_id, command };
+        if std::env::var_os("TRACE").is_some() {
+            eprintln!("{} {command:?}", self.now_ms);
+        }
+        let entry = Entry {
+            wall_ms: self.now_ms,
+            request_id,
+            command,
+        };
         // What is applied is what the log holds: through the serde form.
         let bytes = serde_json::to_vec(&entry).unwrap();
         let entry: Entry = serde_json::from_slice(&bytes).unwrap();
@@ -81,7 +101,9 @@ impl World {
         assert_eq!(effect, twin, "REPLICAS-EQUAL");
         if let Some(ring) = &effect.published {
             let snapshot = self.state.snapshot(ring).unwrap();
-            snapshot.check().unwrap_or_else(|error| panic!("published nonsense: {error}"));
+            snapshot
+                .check()
+                .unwrap_or_else(|error| panic!("published nonsense: {error}"));
             let checksum = stub_checksum(&snapshot);
             self.state.note_checksum(ring, checksum);
             self.twin.note_checksum(ring, checksum);
@@ -93,7 +115,13 @@ impl World {
             same.wall_ms = before.wall_ms;
             assert_eq!(same, before, "a rejection touched the state");
         }
-        self.promises.check(&before, &self.state, &self.history, &entry.command, &self.nodes);
+        self.promises.check(
+            &before,
+            &self.state,
+            &self.history,
+            &entry.command,
+            &self.nodes,
+        );
         effect.outcome
     }
 
@@ -109,19 +137,32 @@ impl World {
     pub fn request(&mut self, command: RingCommand) -> Outcome {
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        let command = Command::Ring { ring: self.ring.clone(), command };
+        let command = Command::Ring {
+            ring: self.ring.clone(),
+            command,
+        };
         let first = self.apply(Some(id), command.clone());
         let epoch = self.ring_state().epoch;
         let again = self.apply(Some(id), command);
         assert_eq!(first, again, "EXACTLY-ONCE: another answer");
-        assert_eq!(epoch, self.ring_state().epoch, "EXACTLY-ONCE: a retry changed something");
+        assert_eq!(
+            epoch,
+            self.ring_state().epoch,
+            "EXACTLY-ONCE: a retry changed something"
+        );
         first
     }
 
     pub fn ring_command(&mut self, command: RingCommand) -> Result<(), Rejection> {
         // `check` must say beforehand what `apply` says.
-        let full = Command::Ring { ring: self.ring.clone(), command: command.clone() };
-        let foreseen = self.state.check(&Request { request_id: None, command: full });
+        let full = Command::Ring {
+            ring: self.ring.clone(),
+            command: command.clone(),
+        };
+        let foreseen = self.state.check(&Request {
+            request_id: None,
+            command: full,
+        });
         let answered = match self.request(command) {
             Outcome::Applied(_) => Ok(()),
             Outcome::Rejected(rejection) => Err(rejection),
@@ -163,11 +204,15 @@ impl World {
                     self.next_request += 1;
                     self.nodes.get_mut(id).unwrap().start_anew(birth);
                 }
-                Greeting::Welcome { incarnation, discard: false } => {
+                Greeting::Welcome {
+                    incarnation,
+                    discard: false,
+                } => {
                     let node = self.nodes.get_mut(id).unwrap();
                     node.incarnation = incarnation;
                     let (empty, adopted) = (node.is_empty(), node.adopted);
-                    self.reports.hello(id.clone(), incarnation, empty, adopted, self.now_ms);
+                    self.reports
+                        .hello(id.clone(), incarnation, empty, adopted, self.now_ms);
                     return Ok(());
                 }
             }
@@ -191,7 +236,10 @@ impl World {
     }
 
     pub fn change(&mut self, change: Change) -> Result<ChangeId, Rejection> {
-        let command = RingCommand::Change { change, expected_layout_epoch: None };
+        let command = RingCommand::Change {
+            change,
+            expected_layout_epoch: None,
+        };
         match self.request(command) {
             Outcome::Applied(applied) => Ok(applied.change.unwrap()),
             Outcome::Rejected(rejection) => Err(rejection),
@@ -200,11 +248,17 @@ impl World {
 
     pub fn join(&mut self, id: &str) -> Result<ChangeId, Rejection> {
         let node = NodeId::new(id).unwrap();
-        self.change(Change::Join { node, zone: None, weight: None })
+        self.change(Change::Join {
+            node,
+            zone: None,
+            weight: None,
+        })
     }
 
     pub fn drain(&mut self, id: &str) -> Result<ChangeId, Rejection> {
-        self.change(Change::Drain { node: NodeId::new(id).unwrap() })
+        self.change(Change::Drain {
+            node: NodeId::new(id).unwrap(),
+        })
     }
 
     /// A node adopts the newest snapshot, does what it and its directive ask, and reports.
@@ -235,7 +289,10 @@ impl World {
         }
         let ring = self.ring.clone();
         let command = due(&self.state, &ring, &mut self.reports, self.now_ms)?;
-        let full = Command::Ring { ring, command: command.clone() };
+        let full = Command::Ring {
+            ring,
+            command: command.clone(),
+        };
         match self.apply(None, full) {
             Outcome::Applied(_) => Some(command),
             Outcome::Rejected(rejection) => {
@@ -275,7 +332,13 @@ impl World {
             ring.transition.is_none()
                 && ring.wave.is_none()
                 && ring.retained.is_empty()
-                && due(&world.state, &world.ring, &mut reports, world.now_ms + 10_000).is_none()
+                && due(
+                    &world.state,
+                    &world.ring,
+                    &mut reports,
+                    world.now_ms + 10_000,
+                )
+                .is_none()
         });
     }
 }
@@ -286,6 +349,3 @@ fn stub_checksum(snapshot: &Snapshot) -> Checksum {
     checksum.0[8] = checksum.0[8].wrapping_add(1);
     checksum
 }
-
-/// Epoch 0 and incarnation 0 mean "none yet".
-pub const NONE: (Epoch, Incarnation) = (Epoch(0), Incarnation(0));

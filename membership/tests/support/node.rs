@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_membership::{
-    Birth, Directive, Registration, Report, RingState, SlotReport, WaveId,
-};
+use annulus_membership::{Birth, Directive, Registration, Report, RingState, SlotReport, WaveId};
 use annulus_ring::{Epoch, Handle, Incarnation, NodeId, Position, SessionId, Slot, Snapshot, Step};
 
 #[derive(Clone, Debug)]
@@ -54,7 +52,10 @@ impl Node {
     }
 
     pub fn start_anew(&mut self, birth: Birth) {
-        let registration = Registration { birth, ..self.registration.clone() };
+        let registration = Registration {
+            birth,
+            ..self.registration.clone()
+        };
         *self = Self::new(registration);
     }
 
@@ -68,12 +69,13 @@ impl Node {
         if snapshot.epoch < self.adopted {
             return;
         }
+        let first = self.adopted == Epoch(0);
         self.view = Some(snapshot.clone());
         self.adopted = snapshot.epoch;
         let session = snapshot.transition.as_ref().map(|t| SessionId::from(t.id));
         if let Some(me) = self.handle() {
             for slot in snapshot.layout.slots.slots() {
-                self.adopt_slot(slot, me, snapshot, session);
+                self.adopt_slot(slot, me, snapshot, session, first);
             }
         }
         if let Some(session) = session {
@@ -101,10 +103,15 @@ impl Node {
         me: Handle,
         snapshot: &Snapshot,
         session: Option<SessionId>,
+        first: bool,
     ) {
         let sets = snapshot.sets(slot);
-        let founding = self.live.is_empty() && self.staging.is_empty() && session.is_none();
         let listed = sets.old.contains(&me);
+        if first && listed {
+            // A founder starts with empty copies; whoever joins first adopts a step before it is
+            // listed.
+            self.live.insert(slot);
+        }
         if let (Some(session), Some(step)) = (session, sets.step)
             && sets.gainers().any(|gainer| gainer == me)
         {
@@ -118,11 +125,7 @@ impl Node {
                 *copied |= step >= Step::Copying;
             }
         } else if listed && sets.step.is_none() {
-            let staged = self.staging.remove(&(self.last_session, slot)) == Some(true);
-            if founding || staged || self.live.contains(&slot) {
-                self.live.insert(slot);
-            } else if snapshot.epoch == Epoch(2) {
-                // The founding epoch: empty copies of everything.
+            if self.staging.remove(&(self.last_session, slot)) == Some(true) {
                 self.live.insert(slot);
             }
         } else if !listed && sets.step.is_none() && self.live.remove(&slot) {
@@ -133,14 +136,22 @@ impl Node {
     fn hand_over(&mut self, ring: &RingState, directive: &Directive) {
         match &directive.wave {
             Some((wave, _)) if wave.owner == *self.id() => {
-                let positions = wave.slots.iter().map(|slot| last_write(ring, *slot)).collect();
+                let positions = wave
+                    .slots
+                    .iter()
+                    .map(|slot| last_write(ring, *slot))
+                    .collect();
                 self.sealed = Some((wave.id, positions));
             }
             Some((wave, sealed)) if !sealed.is_empty() => {
                 self.confirmed = Some((wave.id, sealed.clone()));
             }
             _ => {
-                if self.sealed.as_ref().is_some_and(|(id, _)| *id <= directive.waves_over) {
+                if self
+                    .sealed
+                    .as_ref()
+                    .is_some_and(|(id, _)| *id <= directive.waves_over)
+                {
                     self.sealed = None;
                 }
             }
@@ -149,12 +160,20 @@ impl Node {
 
     /// The whole report, as a new link opens with it.
     pub fn report(&self, ring: &RingState) -> Report {
-        let mut report = Report { adopted: self.adopted, ..Report::default() };
+        let mut report = Report {
+            adopted: self.adopted,
+            ..Report::default()
+        };
         report.sealed.clone_from(&self.sealed);
         report.confirmed.clone_from(&self.confirmed);
-        report.retained =
-            self.kept.iter().map(|(of, slots)| (*of, slots.iter().copied().collect())).collect();
-        let (Some(view), Some(me)) = (&self.view, self.handle()) else { return report };
+        report.retained = self
+            .kept
+            .iter()
+            .map(|(of, slots)| (*of, slots.iter().copied().collect()))
+            .collect();
+        let (Some(view), Some(me)) = (&self.view, self.handle()) else {
+            return report;
+        };
         for slot in view.layout.slots.slots() {
             let sets = view.sets(slot);
             // Reports are of what the node sees, in the reign it knows of.
@@ -162,7 +181,12 @@ impl Node {
             let digest = Some((at, [slot.0 as u8; 32], 1));
             if let (Some(transition), Some(step)) = (&view.transition, sets.step) {
                 let session = SessionId::from(transition.id);
-                let base = SlotReport { slot, session, attempt: 1, ..SlotReport::default() };
+                let base = SlotReport {
+                    slot,
+                    session,
+                    attempt: 1,
+                    ..SlotReport::default()
+                };
                 if let Some(copied) = self.staging.get(&(session, slot)) {
                     let whole = copied.then_some(at);
                     report.slots.push(SlotReport {
@@ -184,13 +208,23 @@ impl Node {
                     }
                 }
                 if sets.owner() == Some(me) && step == Step::Joint {
-                    report.slots.push(SlotReport { joint: Some(at), attempt: 0, ..base });
+                    report.slots.push(SlotReport {
+                        joint: Some(at),
+                        attempt: 0,
+                        ..base
+                    });
                 }
                 continue;
             }
-            let base = SlotReport { slot, ..SlotReport::default() };
+            let base = SlotReport {
+                slot,
+                ..SlotReport::default()
+            };
             if self.verify.contains(&slot) {
-                report.slots.push(SlotReport { digest, ..base.clone() });
+                report.slots.push(SlotReport {
+                    digest,
+                    ..base.clone()
+                });
             }
             if sets.owner() == Some(me) {
                 for replica in sets.old.iter().skip(1) {

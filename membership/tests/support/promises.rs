@@ -29,7 +29,9 @@ impl Promises {
     ) {
         chain(history);
         for (name, ring) in &after.rings {
-            let Some(old) = before.rings.get(name) else { continue };
+            let Some(old) = before.rings.get(name) else {
+                continue;
+            };
             let risen = ring.epoch.0 - old.epoch.0;
             assert!(risen <= 1, "EPOCH-CHAIN: one entry, at most one epoch");
             if risen == 0 {
@@ -72,7 +74,9 @@ impl Promises {
         for slot in ring.slots.slots() {
             let sets = ring.sets(slot);
             if sets.step != Some(Step::Switched) {
-                let early = sets.gainers().any(|gainer| sets.read_set().contains(&gainer));
+                let early = sets
+                    .gainers()
+                    .any(|gainer| sets.read_set().contains(&gainer));
                 assert!(!early, "NO-EARLY-READ: slot {slot}");
             }
         }
@@ -85,7 +89,10 @@ impl Promises {
         command: &Command,
         nodes: &BTreeMap<NodeId, Node>,
     ) {
-        if let Command::Ring { command: RingCommand::Permit { copies, .. }, .. } = command
+        if let Command::Ring {
+            command: RingCommand::Permit { copies, .. },
+            ..
+        } = command
             && old.retained != ring.retained
         {
             self.permits += 1;
@@ -93,11 +100,19 @@ impl Promises {
                 for handle in ring.slots.list(*slot) {
                     let member = ring.by_handle(*handle).unwrap();
                     let node = &nodes[&member.node_id];
-                    assert!(node.live.contains(slot), "LAST-COPY: {} lacks {slot}", node.id());
+                    assert!(
+                        node.live.contains(slot),
+                        "LAST-COPY: {} lacks {slot}",
+                        node.id()
+                    );
                 }
             }
         }
-        for node in old.members.keys().filter(|node| !ring.members.contains_key(*node)) {
+        for node in old
+            .members
+            .keys()
+            .filter(|node| !ring.members.contains_key(*node))
+        {
             if old.transition.is_some() == ring.transition.is_some() {
                 self.removals += 1;
             }
@@ -112,14 +127,25 @@ impl Promises {
 fn chain(history: &[Snapshot]) {
     if let [.., previous, newest] = history {
         assert_eq!(newest.epoch.0, previous.epoch.0 + 1, "EPOCH-CHAIN");
-        assert_ne!(newest.previous_checksum, previous.previous_checksum, "EPOCH-CHAIN");
+        assert_ne!(
+            newest.previous_checksum, previous.previous_checksum,
+            "EPOCH-CHAIN"
+        );
     }
 }
 
 /// All that a snapshot shows.
 fn view(ring: &RingState) -> impl PartialEq + std::fmt::Debug {
-    let transition = ring.transition.as_ref().map(|t| (t.id, t.step, t.target.clone()));
-    (ring.members.clone(), ring.slots.clone(), transition, ring.reigns.clone())
+    let transition = ring
+        .transition
+        .as_ref()
+        .map(|t| (t.id, t.step, t.target.clone()));
+    (
+        ring.members.clone(),
+        ring.slots.clone(),
+        transition,
+        ring.reigns.clone(),
+    )
 }
 
 fn distinct(ring: &RingState) {
@@ -131,7 +157,10 @@ fn distinct(ring: &RingState) {
             assert!(list.iter().all(|handle| ring.by_handle(*handle).is_some()));
         }
         if sets.old.iter().any(|handle| sets.new.contains(handle)) {
-            assert!(sets.old.contains(&sets.new[0]), "the new owner never held slot {slot}");
+            assert!(
+                sets.old.contains(&sets.new[0]),
+                "the new owner never held slot {slot}"
+            );
         }
     }
 }
@@ -139,7 +168,9 @@ fn distinct(ring: &RingState) {
 fn edges(old: &RingState, ring: &RingState) {
     use MemberState::{Active, CatchingUp, Copying, Draining, Joining};
     for (node, member) in &ring.members {
-        let Some(was) = old.members.get(node) else { continue };
+        let Some(was) = old.members.get(node) else {
+            continue;
+        };
         assert_eq!(was.handle, member.handle, "a handle is for life");
         let legal = was.state == member.state
             || matches!(
@@ -150,10 +181,17 @@ fn edges(old: &RingState, ring: &RingState) {
                     | (Active, Draining)
                     | (Draining, Active)
             );
-        assert!(legal, "LEGAL-EDGES: {node} {} -> {}", was.state, member.state);
+        assert!(
+            legal,
+            "LEGAL-EDGES: {node} {} -> {}",
+            was.state, member.state
+        );
     }
     for (node, entry) in &old.roster {
-        assert!(ring.roster[node].incarnation >= entry.incarnation, "LEGAL-EDGES: incarnations");
+        assert!(
+            ring.roster[node].incarnation >= entry.incarnation,
+            "LEGAL-EDGES: incarnations"
+        );
     }
 }
 
@@ -171,12 +209,22 @@ fn owners(
     for slot in ring.slots.slots() {
         let (was, is) = (old.sets(slot).owner(), ring.sets(slot).owner());
         if was == is {
-            assert_eq!(old.reigns[slot.index()], ring.reigns[slot.index()], "ONE-OWNER");
+            assert_eq!(
+                old.reigns[slot.index()],
+                ring.reigns[slot.index()],
+                "ONE-OWNER"
+            );
             continue;
         }
         changed = true;
-        assert_eq!(ring.reigns[slot.index()], ring.epoch, "ONE-OWNER: a new owner, a new reign");
-        let Some(wave) = &old.wave else { panic!("ONE-OWNER: slot {slot} without a wave") };
+        assert_eq!(
+            ring.reigns[slot.index()],
+            ring.epoch,
+            "ONE-OWNER: a new owner, a new reign"
+        );
+        let Some(wave) = &old.wave else {
+            panic!("ONE-OWNER: slot {slot} without a wave")
+        };
         let owner = &nodes[&wave.owner];
         let sealed = owner.sealed.as_ref().is_some_and(|(id, _)| *id == wave.id);
         assert!(sealed, "ONE-OWNER: {} did not seal slot {slot}", owner.id());
@@ -205,7 +253,11 @@ fn evidence(ring: &RingState, nodes: &BTreeMap<NodeId, Node>) {
             let node = &nodes[&member.node_id];
             let copied = node.staging.get(&(transition.session(), *slot)) == Some(&true)
                 || node.live.contains(slot);
-            assert!(copied, "EVIDENCE: {} was switched on without slot {slot}", node.id());
+            assert!(
+                copied,
+                "EVIDENCE: {} was switched on without slot {slot}",
+                node.id()
+            );
         }
     }
 }
