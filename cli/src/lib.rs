@@ -1,1 +1,108 @@
-//! The annulus command
+//! The `annulus` command: everything that a person does with Annulus from a terminal.
+//!
+//! Never decides anything: it asks a server or a node, prints what it is told, and ends with an
+//! exit code that scripts can rely on ([`exit`]). Data goes to standard output, talk to standard
+//! error; every error says what to do next.
+//!
+//! ```text
+//!   args ----> run() ---> one file a command ---> connect ---> a server
+//!                               |
+//!                               +--> views, changes ---> render ---> standard output
+//! ```
+//!
+//! Read on in [`args`] (every command and option), then in the file named after a command;
+//! `dev` is a program of its own that starts the others as child processes.
+
+pub mod args;
+mod answers;
+mod changes;
+mod closing;
+mod cluster;
+mod config;
+mod connect;
+mod dev;
+pub mod exit;
+mod key;
+mod kv;
+mod kv_node;
+mod lookup;
+mod node;
+mod progress;
+pub mod render;
+mod ring;
+mod serve;
+mod status;
+pub mod views;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    args::{Cli, Command},
+    exit::{Failure, Result},
+};
+
+/// Reads the command line, does what it says, and gives the exit code.
+///
+/// # Panics
+/// Never by input; only if the process can get no threads.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli.command);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let next = "raise the limit on threads (`ulimit -u`)";
+            return end(Err(Failure::failed(format!("cannot start threads: {error}"), next)));
+        }
+    };
+    let result = runtime.block_on(command(cli));
+    // A blocking read of standard input may still be waiting: it must not hold up the end.
+    runtime.shutdown_background();
+    end(result)
+}
+
+fn end(result: Result) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("annulus: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+async fn command(cli: Cli) -> Result {
+    let global = &cli.global;
+    match cli.command {
+        Command::Dev(args) => dev::run(global, &args).await,
+        Command::Serve(args) => serve::run(&args).await,
+        Command::Cluster(command) => cluster::run(global, command).await,
+        Command::Ring(command) => ring::run(global, command).await,
+        Command::Node(command) => node::run(global, command).await,
+        Command::Status(args) => status::run(global, &args).await,
+        Command::Watch(args) => watch::run(global, &args).await,
+        Command::Lookup(args) => lookup::run(global, &args).await,
+        Command::Kv(args::KvCommand::Serve(args)) => kv_node::run(global, &args).await,
+        Command::Kv(command) => kv::run(global, command).await,
+    }
+}
+
+/// Logs go to standard error: of long-running commands from `info` on, of others only what is
+/// wrong. `ANNULUS_LOG` says otherwise, in the syntax of tracing's `EnvFilter`.
+fn start_logging(command: &Command) {
+    let long_running =
+        matches!(command, Command::Serve(_) | Command::Kv(args::KvCommand::Serve(_)));
+    let level = if long_running { "info" } else { "error" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ANNULUS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    // Fails only if a test has installed a subscriber already; then that one is meant.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .try_init();
+}

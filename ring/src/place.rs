@@ -1,6 +1,45 @@
 //! The assigner of the `slots` layout: members, zones and weights to lists.
+//!
+//! What it aims at, in this order:
+//!
+//! 1. Every list has min(rf, members with weight) members, no member twice.
+//! 2. Zones are spread as widely as their sizes allow ([`spread`]).
+//! 3. Replicas and owners are balanced by weight, to within one slot of the share that zones
+//!    leave a member ([`quota`]).
+//! 4. As little moves as that allows: members stay where they are, and only those above
+//!    their share give to those below ([`balance`]).
+//! 5. Owners stay first; a member gives up ranges that it does not own, so a join needs no
+//!    hand-over. Where an owner leaves, a member that stays follows it, never a gainer
+//!    ([`owners`]).
+//!
+//! The result is a function of the table and the *set* of candidates: order, map and machine
+//! have no part in it. It does depend on the table it starts from: moving least means that
+//! two histories may end in two maps, both balanced.
+//!
+//! A member whose share is below one slot (weight 1 beside 1,000,000) may hold none.
+//!
+//! Six nodes in three zones, rf 3, and what one more node in `z1` does:
+//!
+//! ```text
+//!    zone   before        after
+//!    z1     a1 a2         a1 a2 x     x takes a third of a1's and a2's ranges,
+//!    z2     b1 b2         b1 b2       those that they do not own;
+//!    z3     c1 c2         c1 c2       nobody else moves anything
+//! ```
 
-use crate::{Handle, Slot, SlotTable, Weight, Zone};
+use std::collections::BTreeMap;
+
+use crate::{Handle, List, Slot, SlotTable, Weight, Zone};
+
+mod balance;
+mod order;
+mod owners;
+mod quota;
+mod spread;
+mod work;
+
+use spread::Spread;
+use work::{Node, Work};
 
 /// Version of this algorithm, carried with every target so that people know what made it.
 pub const ASSIGNER_VERSION: u32 = 1;
@@ -20,8 +59,14 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssignError {
     /// Nobody has weight.
-    #[error("no eligible node: every weight is 0")]
+    #[error("no eligible node: every weight is 0; join a node with weight")]
     NoEligibleNode,
+    /// Two candidates have one handle, or one has the handle that pads lists.
+    #[error("handle {handle} is given to two candidates, or reserved")]
+    Handle {
+        /// The offending handle.
+        handle: u16,
+    },
 }
 
 /// How far a table is from what its members allow.
@@ -35,23 +80,109 @@ pub struct Shortfall {
 
 /// Gives every slot a list from `candidates`, staying as near to `current` as balance allows.
 ///
+/// Lists keep their order: members that stay, then gainers. Cost: O(slots x rf x log nodes) in
+/// ordinary cases; the search for the last few replicas is bounded by steps, never by time.
+///
 /// # Errors
-/// [`AssignError::NoEligibleNode`] when every weight is 0.
+/// [`AssignError::NoEligibleNode`] when every weight is 0, [`AssignError::Handle`] when handles
+/// are not unique.
 pub fn assign(current: &SlotTable, candidates: &[Candidate]) -> Result<SlotTable, AssignError> {
-    let _ = (current, candidates);
-    Err(AssignError::NoEligibleNode)
+    let nodes = nodes(candidates)?;
+    if nodes.is_empty() {
+        return Err(AssignError::NoEligibleNode);
+    }
+    let spread = Spread::of(&nodes, usize::from(current.rf()));
+    let mut work = Work::new(current, &nodes, &spread);
+    work.strip();
+    work.fill();
+    balance::balance(&mut work);
+    Ok(owners::finish(current, &work))
 }
 
 /// Hand-overs that would even the owners out inside unchanged lists: (slot, successor), in order.
+///
+/// Owners are balanced by weight, within one slot, as far as the lists allow: exact, by
+/// shortest augmenting paths, so that few ranges change hands. A member without weight, or
+/// that is no candidate, owns nothing afterwards where its lists name anybody else.
 #[must_use]
 pub fn even_owners(table: &SlotTable, candidates: &[Candidate]) -> Vec<(Slot, Handle)> {
-    let _ = (table, candidates);
-    Vec::new()
+    match nodes(candidates) {
+        Ok(nodes) => owners::even(table, &nodes),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Compares a table with the best its candidates allow.
+///
+/// A candidate of weight 0 counts for the lists that name it (it drains, say) and asks for
+/// nothing; a handle that is no candidate's counts as a replica of no zone.
 #[must_use]
 pub fn shortfall(table: &SlotTable, candidates: &[Candidate]) -> Shortfall {
-    let _ = (table, candidates);
-    Shortfall::default()
+    let zones: BTreeMap<Handle, &Zone> =
+        candidates.iter().map(|candidate| (candidate.handle, &candidate.zone)).collect();
+    let mut weighty: Vec<_> = candidates
+        .iter()
+        .filter(|candidate| candidate.weight.get() > 0)
+        .map(|candidate| &candidate.zone)
+        .collect();
+    weighty.sort_unstable();
+    weighty.dedup();
+    let rf = usize::from(table.rf());
+    let best = rf.min(weighty.len());
+
+    let mut found = Shortfall::default();
+    for slot in table.slots() {
+        let list = table.list(slot);
+        if list.len() < rf {
+            found.short += 1;
+        }
+        let mut spread: Vec<_> = list.iter().filter_map(|handle| zones.get(handle)).collect();
+        spread.sort_unstable();
+        spread.dedup();
+        if spread.len() < best {
+            found.unspread += 1;
+        }
+    }
+    found
+}
+
+/// Candidates with weight, sorted by handle, zones numbered in their order.
+fn nodes(candidates: &[Candidate]) -> Result<Vec<Node>, AssignError> {
+    let mut sorted: Vec<_> = candidates.iter().collect();
+    sorted.sort_unstable_by_key(|candidate| candidate.handle);
+    let twice = sorted.windows(2).find(|pair| pair[0].handle == pair[1].handle);
+    let last = sorted.last().filter(|last| last.handle == Handle::NONE);
+    if let Some(bad) = twice.map(|pair| pair[0]).or(last.copied()) {
+        return Err(AssignError::Handle { handle: bad.handle.0 });
+    }
+    sorted.retain(|candidate| candidate.weight.get() > 0);
+    let mut zones: Vec<_> = sorted.iter().map(|candidate| &candidate.zone).collect();
+    zones.sort_unstable();
+    zones.dedup();
+    let nodes = sorted.iter().map(|candidate| Node {
+        handle: candidate.handle,
+        zone: zones.partition_point(|zone| *zone < &candidate.zone),
+        weight: candidate.weight.get().into(),
+    });
+    Ok(nodes.collect())
+}
+
+/// A pseudo-random number that is the same everywhere: scatters ties.
+fn scatter(a: u32, b: u32) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(&a.to_le_bytes(), b.into())
+}
+
+/// A node at this share of its quota, or above, has all it should.
+const FULL: u64 = 1 << 32;
+
+/// How much of its quota a node has with a part of a range more, in units of 2^-32; below
+/// [`FULL`] exactly when `count < quota`. A node without quota comes last.
+fn filled(count: u32, quota: u32, part: u64) -> u64 {
+    let count = u64::from(count) << 32 | part & 0xffff_ffff;
+    count.checked_div(quota.into()).unwrap_or(u64::MAX)
+}
+
+/// A list of node indexes as handles.
+fn handles(nodes: &[Node], row: &[u16]) -> List {
+    row.iter().map(|node| nodes[usize::from(*node)].handle).collect()
 }

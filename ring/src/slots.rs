@@ -123,11 +123,40 @@ impl Replication {
 ///
 /// Memory: 2 bytes x rf x 2^k (98 KB for k = 14, rf 3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "StoredTable")]
 pub struct SlotTable {
     bits: u8,
     rf: u8,
     /// rf handles per slot, padded at the end with [`Handle::NONE`].
     handles: Vec<Handle>,
+}
+
+/// A table as read, before its bounds are checked.
+#[derive(Deserialize)]
+struct StoredTable {
+    bits: u8,
+    rf: u8,
+    handles: Vec<Handle>,
+}
+
+impl TryFrom<StoredTable> for SlotTable {
+    type Error = TableError;
+    fn try_from(StoredTable { bits, rf, handles }: StoredTable) -> Result<Self, TableError> {
+        let bounded = SLOT_BITS.contains(&bits) && (1..=MAX_RF).contains(&rf);
+        if !bounded || handles.len() != (1 << bits) * usize::from(rf) {
+            return Err(TableError { bits, rf, found: handles.len() });
+        }
+        Ok(Self { bits, rf, handles })
+    }
+}
+
+/// A stored table that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("slot table of k={bits} and rf={rf} with {found} handles; expected k 1 to 20, rf 1 to 7, and rf x 2^k handles")]
+struct TableError {
+    bits: u8,
+    rf: u8,
+    found: usize,
 }
 
 impl SlotTable {

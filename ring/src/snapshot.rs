@@ -8,8 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Epoch, Generation, Handle, HashName, Member, NodeId, RangeSets, Replication, RingName, Slot,
-    SlotChange, SlotTable, Step, TransitionId,
+    Epoch, Generation, Handle, HashName, Member, NodeId, RangeSets, Replication, ReplicationError,
+    RingName, Slot, SlotChange, SlotTable, Step, TransitionId, node::MAX_MEMBERS,
 };
 
 /// The `format` of snapshots that this build writes and reads.
@@ -147,8 +147,8 @@ pub enum SnapshotError {
         /// The slot.
         slot: Slot,
     },
-    /// A list in the transition is longer than rf.
-    #[error("transition: slot {slot} has {found} replicas, rf is {rf}")]
+    /// A list in the transition is empty or longer than rf.
+    #[error("transition: slot {slot} has {found} replicas, expected 1 to {rf}")]
     TargetLength {
         /// The slot.
         slot: Slot,
@@ -209,13 +209,98 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the value makes sense: sorted, unique, known members, within bounds. O(slots x rf).
+    /// Whether the value makes sense: sorted, unique, known members, within bounds.
+    ///
+    /// It does not judge quorums: w and r that may lose a write are the operator's `--accept`.
+    /// O(slots x rf + members).
     ///
     /// # Errors
     /// The first [`SnapshotError`] found.
     pub fn check(&self) -> Result<(), SnapshotError> {
         if self.format != FORMAT {
             return Err(SnapshotError::Format { found: self.format });
+        }
+        if self.epoch == Epoch(0) {
+            return Err(SnapshotError::EpochZero);
+        }
+        if let Err(error @ ReplicationError::OutOfRange { .. }) = self.layout.replication.check() {
+            return Err(error.into());
+        }
+        let (found, expected) = (self.layout.slots.rf(), self.layout.replication.rf);
+        if found != expected {
+            return Err(SnapshotError::TableRf { found, expected });
+        }
+        let known = self.check_members()?;
+        for slot in self.layout.slots.slots() {
+            known.check(slot, self.layout.slots.list(slot))?;
+        }
+        match &self.transition {
+            Some(transition) => self.check_target(&transition.target, &known),
+            None => Ok(()),
+        }
+    }
+
+    fn check_members(&self) -> Result<Known, SnapshotError> {
+        let (found, limit) = (self.members.len(), MAX_MEMBERS);
+        if found > limit {
+            return Err(SnapshotError::TooManyMembers { found, limit });
+        }
+        if let Some(pair) = self.members.windows(2).find(|pair| pair[0].node_id >= pair[1].node_id)
+        {
+            return Err(SnapshotError::MemberOrder { node: pair[1].node_id.clone() });
+        }
+        let mut known = Known::default();
+        for member in &self.members {
+            if !known.add(member.handle) {
+                let (node, handle) = (member.node_id.clone(), member.handle.0);
+                return Err(SnapshotError::MemberHandle { node, handle });
+            }
+        }
+        Ok(known)
+    }
+
+    fn check_target(&self, target: &[SlotChange], known: &Known) -> Result<(), SnapshotError> {
+        let rf = self.layout.replication.rf;
+        let mut previous = None;
+        for SlotChange { slot, to } in target {
+            if previous >= Some(*slot) || slot.index() >= self.layout.slots.slot_count() {
+                return Err(SnapshotError::TargetOrder { slot: *slot });
+            }
+            previous = Some(*slot);
+            if to.is_empty() || to.len() > usize::from(rf) {
+                return Err(SnapshotError::TargetLength { slot: *slot, found: to.len(), rf });
+            }
+            known.check(*slot, to)?;
+        }
+        Ok(())
+    }
+}
+
+/// The handles that members have.
+#[derive(Default)]
+struct Known(Vec<bool>);
+
+impl Known {
+    /// Whether the handle was free and may be a member's.
+    fn add(&mut self, handle: Handle) -> bool {
+        if handle == Handle::NONE {
+            return false;
+        }
+        if self.0.len() <= handle.index() {
+            self.0.resize(handle.index() + 1, false);
+        }
+        !std::mem::replace(&mut self.0[handle.index()], true)
+    }
+
+    /// Whether a list names members only, each once.
+    fn check(&self, slot: Slot, list: &[Handle]) -> Result<(), SnapshotError> {
+        for (at, handle) in list.iter().enumerate() {
+            if !self.0.get(handle.index()).is_some_and(|known| *known) {
+                return Err(SnapshotError::UnknownHandle { slot, handle: handle.0 });
+            }
+            if list[..at].contains(handle) {
+                return Err(SnapshotError::Twice { slot, handle: handle.0 });
+            }
         }
         Ok(())
     }

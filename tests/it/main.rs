@@ -1,1 +1,25 @@
-fn main() {}
+//! Real processes on loopback: clusters that are loaded, killed, paused and asked nonsense.
+//!
+//! Test names are sentences; a case of the design's list has its number in front.
+
+mod bad_input;
+mod c11_drain;
+mod c12_two_changes;
+mod c20_short_cuts;
+mod c21_killed_together;
+mod c25_alone;
+mod c55_sick_cluster;
+mod main_job;
+mod placement_rules;
+mod recovery;
+mod shipped;
+mod switch;
+
+/// The binary under test; cargo builds it for this package's tests.
+const BINARY: &str = env!("CARGO_BIN_EXE_annulus-under-test");
+
+/// Tests that need most of the machine, one at a time.
+async fn heavy() -> tokio::sync::MutexGuard<'static, ()> {
+    static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    HEAVY.lock().await
+}

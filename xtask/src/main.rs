@@ -1,1 +1,120 @@
-fn main() {}
+//! `cargo x`: what a contributor runs, with no tool to install. CI runs the same.
+
+mod bait;
+mod run;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::run::{Cargo, step};
+
+/// Checks, fixes, golden files, baits and long runs.
+#[derive(Debug, Parser)]
+#[command(name = "cargo x")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Look, do not touch: format, clippy with warnings denied, who may depend on sled, licences
+    Check,
+    /// Format and take clippy's suggestions
+    Fix,
+    /// Run the simulation with one seed and print its trace
+    Sim {
+        /// A failure prints its seed
+        seed: u64,
+    },
+    /// Write the scenario tables anew, to be reviewed like code
+    Golden,
+    /// Show that each bait, a known bug built in on purpose, turns the suite red
+    Bait {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// The long forms of all tests
+    Nightly,
+}
+
+fn main() -> Result<()> {
+    match Args::parse().task {
+        Task::Check => check(),
+        Task::Fix => fix(),
+        Task::Sim { seed } => sim(seed),
+        Task::Golden => golden(),
+        Task::Bait { name } => bait::run(name.as_deref()),
+        Task::Nightly => nightly(),
+    }
+}
+
+fn check() -> Result<()> {
+    step("format", || Cargo::new(["fmt", "--all", "--check"]).run())?;
+    step("clippy, warnings denied", || {
+        Cargo::new(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()
+    })?;
+    step("only control-plane uses sled", only_control_plane_uses_sled)?;
+    if Cargo::new(["deny", "--version"]).output().is_ok_and(|output| output.success) {
+        step("licences, bans, sources", || {
+            Cargo::new(["deny", "check", "licenses", "bans", "sources"]).run()
+        })?;
+    } else {
+        eprintln!("-- cargo-deny is not installed: licences, bans and sources are not checked");
+    }
+    Ok(())
+}
+
+/// The ban of deny.toml once more, for machines without cargo-deny: whoever calls sled without
+/// going through `control-plane/src/raft` loses its real sync, and so acknowledged entries.
+fn only_control_plane_uses_sled() -> Result<()> {
+    let args = ["tree", "--workspace", "--invert", "sled", "--depth", "1", "--prefix", "none"];
+    let tree = Cargo::new(args).output()?;
+    anyhow::ensure!(tree.success, "cargo tree failed: {}", tree.stderr);
+    let users: Vec<&str> =
+        tree.stdout.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    anyhow::ensure!(
+        users.iter().all(|user| *user == "annulus-control-plane"),
+        "sled may be used by annulus-control-plane alone, found {users:?}"
+    );
+    Ok(())
+}
+
+fn fix() -> Result<()> {
+    step("clippy --fix", || {
+        let args = ["clippy", "--fix", "--workspace", "--all-targets", "--allow-dirty"];
+        Cargo::new(args).arg("--allow-staged").run()
+    })?;
+    step("format", || Cargo::new(["fmt", "--all"]).run())
+}
+
+fn sim(seed: u64) -> Result<()> {
+    let seed = seed.to_string();
+    step(&format!("simulation, seed {seed}"), || {
+        Cargo::new(["test", "-p", "annulus-membership", "-p", "annulus-tests", "sim"])
+            .args(["--", "--nocapture"])
+            .env("ANNULUS_SEED", &seed)
+            .run()
+    })
+}
+
+fn golden() -> Result<()> {
+    step("scenario tables", || {
+        Cargo::new(["test", "-p", "annulus-membership", "-p", "annulus-ring", "-p", "annulus-proto"])
+            .env("UPDATE_GOLDEN", "1")
+            .env("INSTA_UPDATE", "always")
+            .run()
+    })?;
+    eprintln!("-- look at `git diff` before you commit: each changed line is a changed promise");
+    Ok(())
+}
+
+fn nightly() -> Result<()> {
+    step("all tests, long forms", || {
+        Cargo::new(["test", "--release", "--workspace", "--no-fail-fast"])
+            .env("ANNULUS_NIGHTLY", "1")
+            .run()
+    })?;
+    step("baits", || bait::run(None))?;
+    step("annulus dev", || Cargo::new(["run", "--release", "--", "dev"]).run())
+}

@@ -1,0 +1,706 @@
+//! From a view to an acked epoch, and from a directive to a seal: the agent's one decision loop.
+//!
+//! ```text
+//!   view --> promote / found / begin reigns (durable) --> guard swaps --> reconcile the work
+//!                                   drained --> retain what was lost --> sync --> report the ack
+//!   directive (of an epoch adopted) --> seals lifted, seals made (durable) --> quiet --> F
+//! ```
+//!
+//! Views are taken in as they come, newest only; a newer one does not wait until an older one has
+//! drained. Everything here is repeated after a failure or a restart, and nothing is half done.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use annulus_ring::{Epoch, Handle, Position, SessionId, Slot, Step};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    board::LIVE,
+    identity::IdentityError,
+    plan::{self, Held},
+    shared::Shared,
+    store::StoreError,
+    view::NodeView,
+    wire::{Directive, View, Wave},
+    work::Work,
+};
+
+/// How long after a failure of the disk the same thing is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the link asks for besides handing over views and directives.
+pub(crate) enum Order {
+    /// The control plane gave this directory a life (or the same one again).
+    Welcomed,
+    /// Its data belongs to nobody: set it aside and draw a new birth, then answer.
+    Discard(oneshot::Sender<Result<(), StepError>>),
+}
+
+/// Why something could not be done now; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StepError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("told to discard, but {live} live copies are held; stop this node and ask why")]
+    LiveData { live: usize },
+    #[error("a blocking task failed: {0}")]
+    Join(#[from] tokio::task::JoinError),
+}
+
+/// `Send` only, so the loop borrows itself mutably across every await.
+type Wait<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The loop and what it remembers.
+pub(crate) struct Adopter {
+    shared: Arc<Shared>,
+    work: Work,
+    /// The view that the guard obeys.
+    current: Option<Current>,
+    /// A view that could not be obeyed yet, for a failure of the disk.
+    again: Option<View>,
+    unheld: Arc<BTreeSet<Slot>>,
+    session: Option<SessionId>,
+    /// Sessions that are over, with the epoch at which this process saw it.
+    gone: BTreeMap<SessionId, Epoch>,
+    /// The newest directive, whether or not its epoch is adopted.
+    directive: Option<Arc<Directive>>,
+    drain: Option<Wait<()>>,
+    quiet: Option<Wait<Wave>>,
+    retry: Option<Wait<()>>,
+}
+
+#[derive(Clone)]
+struct Current {
+    view: View,
+    own: Option<Handle>,
+}
+
+impl Adopter {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            work: Work::new(shared.clone()),
+            shared,
+            current: None,
+            again: None,
+            unheld: Arc::default(),
+            session: None,
+            gone: BTreeMap::new(),
+            directive: None,
+            drain: None,
+            quiet: None,
+            retry: None,
+        }
+    }
+
+    pub(crate) async fn run(
+        mut self,
+        mut views: watch::Receiver<Option<View>>,
+        mut directives: watch::Receiver<Option<Arc<Directive>>>,
+        mut orders: mpsc::Receiver<Order>,
+    ) {
+        let stop = self.shared.stop.clone();
+        loop {
+            // Biased, so that a simulated run is the same twice; orders are rare.
+            let done = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(order) = orders.recv() => self.order(order).await,
+                Ok(()) = views.changed() => {
+                    let view = views.borrow_and_update().clone();
+                    match view {
+                        Some(view) => self.adopt(view).await,
+                        None => Ok(()),
+                    }
+                }
+                Ok(()) = directives.changed() => {
+                    self.directive = directives.borrow_and_update().clone();
+                    self.direct().await
+                }
+                () = ready(&mut self.drain) => {
+                    self.drain = None;
+                    self.drained().await
+                }
+                wave = ready(&mut self.quiet) => {
+                    self.quiet = None;
+                    self.sealed(wave).await
+                }
+                () = ready(&mut self.retry) => {
+                    self.retry = None;
+                    self.retry().await
+                }
+            };
+            if let Err(error) = done {
+                let epoch = self.shared.guard.view().epoch();
+                error!(%error, %epoch, "a step failed and will be tried again");
+                self.retry = Some(Box::pin(tokio::time::sleep(AGAIN)));
+            }
+        }
+        self.work.stop().await;
+    }
+
+    async fn retry(&mut self) -> Result<(), StepError> {
+        if let Some(view) = self.again.take() {
+            return self.adopt(view).await;
+        }
+        if self.drain.is_none() && self.acked() < self.epoch() {
+            self.drained().await?;
+        }
+        self.reconcile().await?;
+        self.direct().await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.current
+            .as_ref()
+            .map_or(Epoch(0), |current| current.view.epoch())
+    }
+
+    fn acked(&self) -> Epoch {
+        self.shared.identity.get().adopted
+    }
+
+    async fn held(&mut self) -> Result<Held, StepError> {
+        Ok(Held::from(
+            self.shared.store.call(|store| store.holdings()).await?,
+        ))
+    }
+
+    async fn remember(
+        &mut self,
+        change: impl FnOnce(&mut crate::identity::Identity) + Send + 'static,
+    ) -> Result<crate::identity::Identity, StepError> {
+        let shared = self.shared.clone();
+        Ok(tokio::task::spawn_blocking(move || shared.identity.update(change)).await??)
+    }
+
+    async fn order(&mut self, order: Order) -> Result<(), StepError> {
+        match order {
+            Order::Welcomed => match self.current.clone() {
+                // The life decides whether this node is the member that the view names.
+                Some(current) => self.adopt(current.view).await,
+                None => Ok(()),
+            },
+            Order::Discard(answer) => {
+                let done = self.discard().await;
+                // The link may be gone; it asks again when it is back.
+                let _gone = answer.send(done);
+                Ok(())
+            }
+        }
+    }
+
+    /// An aborted join: the staging copies go, the directory begins a new life.
+    async fn discard(&mut self) -> Result<(), StepError> {
+        let held = self.held().await?;
+        if !held.live.is_empty() {
+            return Err(StepError::LiveData {
+                live: held.live.len(),
+            });
+        }
+        self.work.close_session().await;
+        for session in held.sessions() {
+            self.shared
+                .store
+                .call(move |store| store.drop_staging(session))
+                .await?;
+        }
+        let known = self.remember(crate::identity::Identity::be_reborn).await?;
+        self.gone.clear();
+        self.shared.board.session(None);
+        info!(birth = %format_args!("{:032x}", known.birth), "data set aside, a new life begins");
+        if let Some(current) = self.current.clone() {
+            self.obey(&current.view, None);
+            self.current = Some(Current {
+                own: None,
+                ..current
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes in a view; an older one than is known is dropped.
+    async fn adopt(&mut self, view: View) -> Result<(), StepError> {
+        let known = self.shared.identity.get();
+        let place = (view.generation(), view.epoch());
+        let held = self
+            .current
+            .as_ref()
+            .map(|now| (now.view.generation(), now.view.epoch()));
+        if place < (known.generation, known.adopted) || held.is_some_and(|held| place < held) {
+            warn!(epoch = %view.epoch(), adopted = %known.adopted, "an older view was dropped");
+            return Ok(());
+        }
+        let done = self.swap(&view).await;
+        if done.is_err() {
+            self.again = Some(view);
+            return done;
+        }
+        self.again = None;
+        self.reconcile().await?;
+        self.direct().await
+    }
+
+    async fn swap(&mut self, view: &View) -> Result<(), StepError> {
+        let known = self.shared.identity.get();
+        let member = view.lookup.snapshot().member(&known.node_id);
+        let own = member
+            .filter(|member| member.incarnation == known.incarnation)
+            .map(|member| member.handle);
+        let mut unheld = BTreeSet::new();
+        if let Some(own) = own {
+            unheld = self.prepare(view, own, known.held).await?;
+        }
+        for slot in unheld.difference(&self.unheld) {
+            error!(
+                %slot, epoch = %view.epoch(),
+                "listed for a range of which no copy is held; it is refused, not served empty"
+            );
+        }
+        self.shared
+            .metrics
+            .unheld
+            .set(i64::try_from(unheld.len()).unwrap_or(i64::MAX));
+        self.unheld = Arc::new(unheld);
+        let adopted = self.obey(view, own);
+        debug!(epoch = %view.epoch(), step = ?adopted.step(), "view adopted, draining");
+        // Everything that changed since the last ack, also under views that were skipped.
+        let changed = plan::changed_since(view, known.adopted);
+        self.drain = Some(Box::pin(self.shared.guard.drained(changed, adopted.seq)));
+        let was_member = self
+            .current
+            .as_ref()
+            .is_some_and(|current| current.own.is_some());
+        self.current = Some(Current {
+            view: view.clone(),
+            own,
+        });
+        self.shared.forget_channels(|endpoint| {
+            view.lookup
+                .snapshot()
+                .members
+                .iter()
+                .any(|member| member.endpoint == *endpoint)
+        });
+        if was_member && own.is_none() {
+            warn!(epoch = %view.epoch(), "no longer a member; asking the leader what becomes of it");
+            self.shared.rejected.notify_one();
+        }
+        Ok(())
+    }
+
+    /// What must be durable before the guard obeys. The slots that cannot be served.
+    async fn prepare(
+        &mut self,
+        view: &View,
+        own: Handle,
+        ever_held: bool,
+    ) -> Result<BTreeSet<Slot>, StepError> {
+        let held = self.held().await?;
+        if !ever_held && !held.nothing() {
+            // Stopped between opening the first copies and saying so.
+            self.remember(|known| known.held = true).await?;
+        }
+        let plan = plan::before(view, own, &held, ever_held);
+        for (session, slots) in plan.promote {
+            let count = slots.len();
+            self.shared
+                .store
+                .call(move |store| store.promote(session, &slots))
+                .await?;
+            info!(%session, epoch = %view.epoch(), count, "copies promoted");
+        }
+        let (found, begin) = (plan.found, plan.begin);
+        if !found.is_empty() {
+            info!(epoch = %view.epoch(), count = found.len(), "founding: empty copies opened");
+        }
+        let founding = !found.is_empty();
+        self.shared
+            .store
+            .call(move |store| {
+                if !found.is_empty() {
+                    store.open_live(&found)?;
+                }
+                if begin.is_empty() {
+                    Ok(())
+                } else {
+                    store.begin_reign(&begin)
+                }
+            })
+            .await?;
+        if founding {
+            self.remember(|known| known.held = true).await?;
+        }
+        Ok(plan.unheld)
+    }
+
+    /// Swaps the guard's view, under the seals in force.
+    fn obey(&self, view: &View, own: Option<Handle>) -> Arc<NodeView> {
+        let known = self.shared.identity.get();
+        self.shared.guard.adopt(NodeView {
+            seq: 0,
+            ring: known.ring.clone(),
+            node: known.node_id.clone(),
+            incarnation: Some(known.incarnation),
+            lookup: Some(view.lookup.clone()),
+            reigns: view.reigns.clone(),
+            last_changes: view.last_changes.clone(),
+            own,
+            seals: Arc::new(known.sealed()),
+            unheld: self.unheld.clone(),
+        })
+    }
+
+    /// Nothing older is in flight: retain what was lost, sync, say so.
+    async fn drained(&mut self) -> Result<(), StepError> {
+        let Some(Current { view, own }) = self.current.clone() else {
+            return Ok(());
+        };
+        let known = self.shared.identity.get();
+        let epoch = view.epoch();
+        let held = self.held().await?;
+        let lost = own
+            .map(|own| plan::given_up(&view, own, &held))
+            .unwrap_or_default();
+        if !lost.is_empty() {
+            let (session, count) = (known.losing, lost.len());
+            if session == LIVE {
+                error!(%epoch, count, "copies are no longer listed, by no transition known here; kept unread");
+            } else {
+                self.shared
+                    .store
+                    .call(move |store| store.retain(session, &lost))
+                    .await?;
+                info!(%session, %epoch, count, "copies retained until a permit releases them");
+            }
+        }
+        // Before the ack is synced, so that a failure here is made up for with it.
+        self.joint(&view, own).await?;
+        let snapshot = view.lookup.snapshot().clone();
+        let switched = snapshot
+            .transition
+            .as_ref()
+            .filter(|transition| transition.step == Step::Switched)
+            .map(|transition| SessionId::from(transition.id));
+        let losing = switched.filter(|_| own.is_some_and(|own| plan::loses(&view, own)));
+        let (generation, cluster_id) = (view.generation(), snapshot.cluster_id);
+        self.remember(move |known| {
+            known.generation = generation;
+            known.adopted = epoch;
+            known.cluster_id = Some(cluster_id);
+            if let Some(session) = losing {
+                known.losing = session;
+            }
+        })
+        .await?;
+        self.note_retained().await?;
+        let changed = plan::changed_since(&view, known.adopted)
+            .into_iter()
+            .collect();
+        self.shared.board.outlive(&changed);
+        self.shared.board.adopted(epoch);
+        self.shared
+            .metrics
+            .epoch
+            .set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+        self.shared.metrics.adoptions.inc();
+        self.shared.status.send_modify(|status| {
+            status.adopted = epoch;
+            status.member = own.is_some();
+        });
+        info!(%epoch, step = ?snapshot.transition.as_ref().map(|one| one.step), "epoch acked");
+        Ok(())
+    }
+
+    async fn note_retained(&mut self) -> Result<(), StepError> {
+        let held = self.held().await?;
+        self.shared.board.retained(held.retained);
+        let store = self.shared.store.inner();
+        let free = tokio::task::spawn_blocking(move || store.free_bytes()).await?;
+        self.shared.board.free_bytes(free);
+        Ok(())
+    }
+
+    /// J: once the joint epoch is drained, the last position assigned in each moving slot owned.
+    async fn joint(&mut self, view: &View, own: Option<Handle>) -> Result<(), StepError> {
+        let snapshot = view.lookup.snapshot();
+        let (Some(own), Some(transition)) = (own, &snapshot.transition) else {
+            return Ok(());
+        };
+        if transition.step != Step::Joint {
+            return Ok(());
+        }
+        let owned: Vec<Slot> = transition
+            .target
+            .iter()
+            .map(|change| change.slot)
+            .filter(|slot| {
+                let sets = snapshot.sets(*slot);
+                sets.owner() == Some(own) && sets.gainers().next().is_some()
+            })
+            .collect();
+        let positions = self.positions(owned.clone()).await?;
+        let session = SessionId::from(transition.id);
+        for (slot, position) in owned.into_iter().zip(positions) {
+            self.shared
+                .board
+                .stand(session, slot, |standing| standing.joint = Some(position));
+        }
+        Ok(())
+    }
+
+    async fn positions(&mut self, slots: Vec<Slot>) -> Result<Vec<Position>, StepError> {
+        let read = move |store: &dyn crate::store::RangeStore| {
+            slots
+                .iter()
+                .map(|slot| store.last_position(*slot))
+                .collect()
+        };
+        Ok(self.shared.store.call(read).await?)
+    }
+
+    /// Starts and ends the work of the running session, and opens its staging copies.
+    async fn reconcile(&mut self) -> Result<(), StepError> {
+        let Some(Current { view, own }) = self.current.clone() else {
+            return Ok(());
+        };
+        let transition = &view.lookup.snapshot().transition;
+        let session = transition
+            .as_ref()
+            .map(|transition| SessionId::from(transition.id));
+        let step = transition.as_ref().map(|transition| transition.step);
+        if session != self.session {
+            self.work.close_session().await;
+            self.shared.board.session(session);
+            self.session = session;
+        }
+        let held = self.held().await?;
+        for over in held.sessions() {
+            if Some(over) != session {
+                self.gone.entry(over).or_insert(view.epoch());
+            }
+        }
+        if let (Some(session), Some(own), Some(step)) = (session, own, step)
+            && step < Step::Switched
+        {
+            let gained = plan::gained(&view, own);
+            self.open(session, &gained, &held).await?;
+        } else {
+            self.work.close_session().await;
+        }
+        Ok(())
+    }
+
+    async fn open(
+        &mut self,
+        session: SessionId,
+        gained: &[Slot],
+        held: &Held,
+    ) -> Result<(), StepError> {
+        if gained.is_empty() {
+            return Ok(());
+        }
+        let missing: Vec<Slot> = gained
+            .iter()
+            .copied()
+            .filter(|slot| !held.staging.contains_key(&(session, *slot)))
+            .collect();
+        if !missing.is_empty() {
+            // First: from now on an empty store is a loss.
+            self.remember(|known| known.held = true).await?;
+            let count = missing.len();
+            self.shared
+                .store
+                .call(move |store| store.open_staging(session, 1, &missing))
+                .await?;
+            info!(%session, count, "staging opened");
+        }
+        for slot in gained {
+            let holding = held.staging.get(&(session, *slot));
+            self.work.gain(session, *slot, holding);
+        }
+        Ok(())
+    }
+
+    /// Takes in the newest directive, once its epoch is adopted.
+    async fn direct(&mut self) -> Result<(), StepError> {
+        let Some(directive) = self.directive.clone() else {
+            return Ok(());
+        };
+        let Some(Current { view, own }) = self.current.clone() else {
+            return Ok(());
+        };
+        // Without the view that a committed wave made, "over" would look like "aborted".
+        if directive.epoch > view.epoch() {
+            return Ok(());
+        }
+        self.lift(&directive, &view, own).await?;
+        if let Some(wave) = &directive.wave {
+            self.wave(wave, &view, own).await?;
+        } else {
+            self.work.end_wave();
+        }
+        self.wipe(&directive).await?;
+        self.shared
+            .board
+            .keep_live(|slot| directive.verify.contains(&slot));
+        self.shared.directive.send_if_modified(|known| {
+            let news = *known != directive;
+            *known = directive;
+            news
+        });
+        Ok(())
+    }
+
+    /// Lifts the seals of waves that are over.
+    async fn lift(
+        &mut self,
+        directive: &Directive,
+        view: &View,
+        own: Option<Handle>,
+    ) -> Result<(), StepError> {
+        let over = directive.waves_over;
+        let known = self.shared.identity.get();
+        if known.waves_over >= over {
+            return Ok(());
+        }
+        let lifted = known.seals.keys().any(|wave| *wave <= over);
+        self.remember(move |known| {
+            known.waves_over = over;
+            known.seals.retain(|wave, _| *wave > over);
+        })
+        .await?;
+        if lifted {
+            self.quiet = None;
+            self.obey(view, own);
+            info!(wave = over, epoch = %view.epoch(), "wave over, its seals are lifted");
+        }
+        if self
+            .shared
+            .board
+            .sealed_wave()
+            .is_some_and(|wave| wave <= over)
+        {
+            self.shared.board.sealed(None);
+        }
+        if self
+            .shared
+            .board
+            .confirmed_wave()
+            .is_some_and(|wave| wave <= over)
+        {
+            self.shared.board.confirmed(None);
+        }
+        Ok(())
+    }
+
+    async fn wave(
+        &mut self,
+        wave: &Wave,
+        view: &View,
+        own: Option<Handle>,
+    ) -> Result<(), StepError> {
+        let known = self.shared.identity.get();
+        if wave.id <= known.waves_over {
+            return Ok(());
+        }
+        if wave.owner == known.node_id {
+            return self.seal(wave, view, own).await;
+        }
+        if wave.successor == known.node_id && !wave.sealed.is_empty() {
+            self.work.confirm(wave);
+        }
+        Ok(())
+    }
+
+    /// Durably refuses writes of the wave's slots, then waits until none is in flight.
+    async fn seal(
+        &mut self,
+        wave: &Wave,
+        view: &View,
+        own: Option<Handle>,
+    ) -> Result<(), StepError> {
+        let known = self.shared.identity.get();
+        if self.quiet.is_some() || self.shared.board.sealed_wave() == Some(wave.id) {
+            return Ok(());
+        }
+        let slots = view.reigns.len();
+        let owned = wave.slots.iter().all(|slot| {
+            slot.index() < slots && own.is_some() && view.lookup.sets(*slot).owner() == own
+        });
+        if !owned {
+            warn!(wave = wave.id, epoch = %view.epoch(), "asked to hand over what it does not own");
+            return Ok(());
+        }
+        if !known.seals.contains_key(&wave.id) {
+            let seals: Vec<(Slot, Epoch)> = wave
+                .slots
+                .iter()
+                .map(|slot| (*slot, view.reigns[slot.index()]))
+                .collect();
+            let id = wave.id;
+            self.remember(move |known| {
+                known.seals.insert(id, seals);
+            })
+            .await?;
+            self.obey(view, own);
+            info!(wave = id, count = wave.slots.len(), epoch = %view.epoch(), "sealed, draining");
+        }
+        let quiet = self.shared.guard.quiet(wave.slots.clone());
+        let wave = wave.clone();
+        self.quiet = Some(Box::pin(async move {
+            quiet.await;
+            wave
+        }));
+        Ok(())
+    }
+
+    /// The sealed slots are quiet: F.
+    async fn sealed(&mut self, wave: Wave) -> Result<(), StepError> {
+        let positions = self.positions(wave.slots.clone()).await?;
+        if self.shared.identity.get().seals.contains_key(&wave.id) {
+            info!(
+                wave = wave.id,
+                count = positions.len(),
+                "sealed and drained"
+            );
+            self.shared.board.sealed(Some((wave.id, positions)));
+        }
+        Ok(())
+    }
+
+    /// Deletes the staging copies of sessions that are over, once nobody sends to them any more.
+    async fn wipe(&mut self, directive: &Directive) -> Result<(), StepError> {
+        let due: Vec<SessionId> = self
+            .gone
+            .iter()
+            .filter(|(_, seen)| directive.everyone_adopted >= **seen)
+            .map(|(session, _)| *session)
+            .collect();
+        for session in due {
+            self.shared
+                .store
+                .call(move |store| store.drop_staging(session))
+                .await?;
+            self.gone.remove(&session);
+            info!(%session, everyone = %directive.everyone_adopted, "staging of a closed session dropped");
+        }
+        Ok(())
+    }
+}
+
+/// The future's output once it is there; never, without one. The caller clears the place.
+async fn ready<T>(wait: &mut Option<Wait<T>>) -> T {
+    match wait {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,294 @@
+//! What this node has to say to the leader: durable facts, and which of them are news.
+//!
+//! Everything on the board was made durable before it was put there. A new link gets the whole
+//! board, an open one what changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use annulus_ring::{Epoch, NodeId, Position, SessionId, Slot};
+use tokio::sync::Notify;
+
+use crate::store::DigestAt;
+
+/// The session that stands for live copies.
+pub(crate) const LIVE: SessionId = SessionId(0);
+
+/// One copy's standing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub attempt: u32,
+    pub staged: bool,
+    pub copied: Option<Position>,
+    pub watermark: Option<Position>,
+    pub digest: Option<DigestAt>,
+    pub joint: Option<Position>,
+}
+
+/// A report, whole or what changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub adopted: Epoch,
+    pub slots: Vec<((SessionId, Slot), Standing)>,
+    pub source_digests: Vec<((SessionId, Slot, NodeId), DigestAt)>,
+    pub sealed: Option<(u64, Vec<Position>)>,
+    pub confirmed: Option<(u64, Vec<Position>)>,
+    pub released: Vec<(SessionId, Vec<Slot>)>,
+    pub retained: BTreeMap<SessionId, BTreeSet<Slot>>,
+    pub copied_bytes: u64,
+    pub free_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    adopted: Epoch,
+    slots: BTreeMap<(SessionId, Slot), Standing>,
+    source_digests: BTreeMap<(SessionId, Slot, NodeId), DigestAt>,
+    sealed: Option<(u64, Vec<Position>)>,
+    confirmed: Option<(u64, Vec<Position>)>,
+    released: BTreeMap<SessionId, BTreeSet<Slot>>,
+    retained: BTreeMap<SessionId, BTreeSet<Slot>>,
+    copied_bytes: u64,
+    free_bytes: u64,
+    // What the open link has not been told.
+    new_slots: BTreeSet<(SessionId, Slot)>,
+    new_digests: BTreeSet<(SessionId, Slot, NodeId)>,
+    news: bool,
+}
+
+/// The facts, shared by everyone who makes some and the link, which tells them.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    facts: Mutex<Facts>,
+    changed: Notify,
+}
+
+impl Board {
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Facts) -> T) -> T {
+        let done = {
+            let mut facts = self.facts();
+            facts.news = true;
+            change(&mut facts)
+        };
+        self.changed.notify_one();
+        done
+    }
+
+    /// Done when something changed since the last news was taken. One listener.
+    pub(crate) async fn changed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.facts().news {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn adopted(&self, epoch: Epoch) {
+        self.change(|facts| facts.adopted = facts.adopted.max(epoch));
+    }
+
+    /// Changes one copy's standing; nothing is said when nothing changed.
+    pub(crate) fn stand(&self, session: SessionId, slot: Slot, change: impl FnOnce(&mut Standing)) {
+        let mut facts = self.facts();
+        let standing = facts.slots.entry((session, slot)).or_default();
+        let before = standing.clone();
+        change(standing);
+        if *standing != before {
+            facts.new_slots.insert((session, slot));
+            facts.news = true;
+            drop(facts);
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn source_digest(
+        &self,
+        session: SessionId,
+        slot: Slot,
+        peer: NodeId,
+        digest: DigestAt,
+    ) {
+        self.change(|facts| {
+            let key = (session, slot, peer);
+            facts.new_digests.insert(key.clone());
+            facts.source_digests.insert(key, digest);
+        });
+    }
+
+    pub(crate) fn sealed(&self, sealed: Option<(u64, Vec<Position>)>) {
+        self.change(|facts| facts.sealed = sealed);
+    }
+
+    pub(crate) fn confirmed(&self, confirmed: Option<(u64, Vec<Position>)>) {
+        self.change(|facts| facts.confirmed = confirmed);
+    }
+
+    pub(crate) fn confirmed_wave(&self) -> Option<u64> {
+        self.facts().confirmed.as_ref().map(|(wave, _)| *wave)
+    }
+
+    pub(crate) fn sealed_wave(&self) -> Option<u64> {
+        self.facts().sealed.as_ref().map(|(wave, _)| *wave)
+    }
+
+    pub(crate) fn released(&self, session: SessionId, slots: &[Slot]) {
+        self.change(|facts| {
+            facts.released.entry(session).or_default().extend(slots);
+            if let Some(kept) = facts.retained.get_mut(&session) {
+                kept.retain(|slot| !slots.contains(slot));
+            }
+            facts.retained.retain(|_, kept| !kept.is_empty());
+        });
+    }
+
+    pub(crate) fn retained(&self, retained: BTreeMap<SessionId, BTreeSet<Slot>>) {
+        if self.facts().retained != retained {
+            self.change(|facts| facts.retained = retained);
+        }
+    }
+
+    pub(crate) fn kept(&self, session: SessionId) -> BTreeSet<Slot> {
+        self.facts()
+            .retained
+            .get(&session)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn copied(&self, bytes: u64) {
+        let mut facts = self.facts();
+        facts.copied_bytes += bytes;
+        facts.news = true;
+        drop(facts);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn free_bytes(&self, bytes: u64) {
+        // Not news by itself: it goes along with the next report.
+        self.facts().free_bytes = bytes;
+    }
+
+    /// Forgets what was said of sessions that are over, so that memory stays bounded, and starts
+    /// the count of copied bytes anew.
+    pub(crate) fn session(&self, running: Option<SessionId>) {
+        let mut facts = self.facts();
+        let keep = |session: SessionId| session == LIVE || Some(session) == running;
+        facts.slots.retain(|(session, _), _| keep(*session));
+        facts
+            .source_digests
+            .retain(|(session, _, _), _| keep(*session));
+        facts.new_slots.retain(|(session, _)| keep(*session));
+        facts.new_digests.retain(|(session, _, _)| keep(*session));
+        facts.copied_bytes = 0;
+    }
+
+    /// Comparisons of live copies made before an epoch that changed the slots: they prove nothing
+    /// of what came after, and would be taken for new ones by the next leader.
+    pub(crate) fn outlive(&self, changed: &BTreeSet<Slot>) {
+        let mut facts = self.facts();
+        let keep = |session: SessionId, slot| session != LIVE || !changed.contains(&slot);
+        facts
+            .slots
+            .retain(|(session, slot), _| keep(*session, *slot));
+        facts
+            .source_digests
+            .retain(|(session, slot, _), _| keep(*session, *slot));
+        facts
+            .new_slots
+            .retain(|(session, slot)| keep(*session, *slot));
+        facts
+            .new_digests
+            .retain(|(session, slot, _)| keep(*session, *slot));
+    }
+
+    /// The adopted epoch that the next report speaks of.
+    pub(crate) fn adopted_epoch(&self) -> Epoch {
+        self.facts().adopted
+    }
+
+    /// What is left of live comparisons that the leader no longer asks for.
+    pub(crate) fn keep_live(&self, keep: impl Fn(Slot) -> bool) {
+        let mut facts = self.facts();
+        facts
+            .slots
+            .retain(|(session, slot), _| *session != LIVE || keep(*slot));
+        facts
+            .new_slots
+            .retain(|(session, slot)| *session != LIVE || keep(*slot));
+    }
+
+    /// The next report. `whole`: for a link that was just opened.
+    pub(crate) fn take(&self, whole: bool) -> News {
+        let mut facts = self.facts();
+        let facts = &mut *facts;
+        let mut news = News {
+            adopted: facts.adopted,
+            sealed: facts.sealed.clone(),
+            confirmed: facts.confirmed.clone(),
+            released: facts
+                .released
+                .iter()
+                .map(|(session, slots)| (*session, slots.iter().copied().collect()))
+                .collect(),
+            retained: facts.retained.clone(),
+            copied_bytes: facts.copied_bytes,
+            free_bytes: facts.free_bytes,
+            ..News::default()
+        };
+        // Deletions were told once the link took the report; a lost one is made up for by the
+        // whole list of retained copies in every report.
+        facts.released.clear();
+        let new_slots = std::mem::take(&mut facts.new_slots);
+        let new_digests = std::mem::take(&mut facts.new_digests);
+        facts.news = false;
+        let clone = |(key, standing): (&(SessionId, Slot), &Standing)| (*key, standing.clone());
+        if whole {
+            news.slots = facts.slots.iter().map(clone).collect();
+            news.source_digests = facts
+                .source_digests
+                .iter()
+                .map(|(key, at)| (key.clone(), *at))
+                .collect();
+        } else {
+            news.slots = new_slots
+                .iter()
+                .filter_map(|key| facts.slots.get_key_value(key))
+                .map(clone)
+                .collect();
+            news.source_digests = new_digests
+                .into_iter()
+                .filter_map(|key| facts.source_digests.get(&key).map(|at| (key, *at)))
+                .collect();
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_link_is_told_everything_and_an_open_one_the_news() {
+        let board = Board::default();
+        let session = SessionId(3);
+        board.stand(session, Slot(1), |standing| standing.staged = true);
+        board.adopted(Epoch(5));
+        assert_eq!(board.take(false).slots.len(), 1);
+        assert_eq!(board.take(false).slots.len(), 0);
+        board.stand(session, Slot(2), |standing| standing.staged = true);
+        let news = board.take(false);
+        assert_eq!((news.adopted, news.slots.len()), (Epoch(5), 1));
+        assert_eq!(board.take(true).slots.len(), 2);
+        board.session(None);
+        assert_eq!(board.take(true).slots.len(), 0);
+    }
+}

@@ -1,0 +1,307 @@
+//! The rules of admission, each over one view: pure.
+
+use annulus_ring::{Epoch, Generation, Handle, Slot, Step};
+
+use super::{
+    Admission, EpochGuard, Intent, Refusal, ReplicaStamp, SourceStamp, Stamp, flight::Token,
+};
+use crate::{bait, store::Copy, view::NodeView};
+
+/// What admission found: more than a refusal only in that `Later` may be worth a wait.
+pub(super) enum Verdict {
+    No(Refusal),
+    Later(Refusal),
+}
+
+impl From<Refusal> for Verdict {
+    fn from(refusal: Refusal) -> Self {
+        Self::No(refusal)
+    }
+}
+
+impl From<Verdict> for Refusal {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::No(refusal) | Verdict::Later(refusal) => refusal,
+        }
+    }
+}
+
+/// The rules, each over one view.
+impl NodeView {
+    pub(super) fn await_epoch(&self, generation: Generation, epoch: Epoch) -> Result<(), Verdict> {
+        if self.lookup.is_none() || (generation, epoch) > (self.generation(), self.epoch()) {
+            return Err(Verdict::Later(self.behind(epoch)));
+        }
+        Ok(())
+    }
+
+    fn behind(&self, asked: Epoch) -> Refusal {
+        Refusal::Behind {
+            generation: self.generation(),
+            epoch: self.epoch(),
+            asked,
+        }
+    }
+
+    fn not_here(&self, slot: Slot, stamp: Option<Stamp>) -> Refusal {
+        if let Some(refusal) = self.outsider(slot) {
+            return refusal;
+        }
+        let (generation, epoch, list) = (self.generation(), self.epoch(), self.read_set(slot));
+        let changed = Stamp {
+            generation,
+            epoch: self.last_change(slot),
+        };
+        match stamp {
+            Some(stamp) if stamp < changed => Refusal::Stale {
+                generation,
+                epoch,
+                slot,
+                list,
+            },
+            _ => Refusal::NotOwner {
+                generation,
+                epoch,
+                slot,
+                list,
+            },
+        }
+    }
+
+    /// The refusal that a node outside the ring gives to everything.
+    fn outsider(&self, slot: Slot) -> Option<Refusal> {
+        if self.own.is_some() {
+            return None;
+        }
+        let member = self
+            .lookup
+            .as_ref()
+            .and_then(|lookup| lookup.snapshot().member(&self.node));
+        Some(match (self.incarnation, member) {
+            (Some(own), Some(member)) if member.incarnation > own => Refusal::Removed {
+                own,
+                member: member.incarnation,
+            },
+            _ => Refusal::NotMember {
+                epoch: self.epoch(),
+                slot,
+            },
+        })
+    }
+
+    pub(super) fn judge_owner(
+        &self,
+        slot: Slot,
+        stamp: Option<Stamp>,
+        intent: Option<Intent>,
+    ) -> Result<(), Refusal> {
+        if !self.owns(slot) {
+            return Err(self.not_here(slot, stamp));
+        }
+        let epoch = self.epoch();
+        if self.unheld.contains(&slot) {
+            return Err(Refusal::NoCopy { epoch, slot });
+        }
+        let Some(intent) = intent else { return Ok(()) };
+        if self.seals.get(&slot) == Some(&self.reign(slot)) {
+            return Err(Refusal::Sealed { epoch, slot });
+        }
+        if intent == Intent::Write {
+            let w = self.w();
+            let shortest = self
+                .sets(slot)
+                .groups()
+                .iter()
+                .map(|group| group.len())
+                .min();
+            let found = shortest.unwrap_or(0);
+            if found < w {
+                return Err(Refusal::UnderReplicated {
+                    epoch,
+                    slot,
+                    found,
+                    w,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_reader(&self, slot: Slot, stamp: Stamp) -> Result<(), Refusal> {
+        let sets = self.sets(slot);
+        if self.own.is_none_or(|own| !sets.read_set().contains(&own)) {
+            return Err(self.not_here(slot, Some(stamp)));
+        }
+        if self.unheld.contains(&slot) {
+            return Err(Refusal::NoCopy {
+                epoch: self.epoch(),
+                slot,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_reign(
+        &self,
+        slot: Slot,
+        asked: Epoch,
+        stamped: Epoch,
+    ) -> Result<(), Refusal> {
+        let (epoch, reign) = (self.epoch(), self.reign(slot));
+        if let Some(refusal) = self.outsider(slot) {
+            return Err(refusal);
+        }
+        if asked != reign {
+            return Err(Refusal::Deposed {
+                epoch,
+                slot,
+                reign,
+                asked,
+            });
+        }
+        if stamped < self.last_change(slot) {
+            let (generation, list) = (self.generation(), self.read_set(slot));
+            return Err(Refusal::Stale {
+                generation,
+                epoch,
+                slot,
+                list,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn judge_replica(&self, slot: Slot, stamp: ReplicaStamp) -> Result<Copy, Refusal> {
+        let epoch = self.epoch();
+        // A closed session is named before anything else: its packets are never worth a retry.
+        let running = self.session();
+        if stamp.session.is_some() && stamp.session != running {
+            return Err(Refusal::SessionClosed {
+                epoch,
+                asked: stamp.session,
+                running,
+            });
+        }
+        self.judge_reign(slot, stamp.reign, stamp.epoch)?;
+        let sets = self.sets(slot);
+        let own = self.own.filter(|own| sets.write_set().contains(own));
+        let Some(own) = own else {
+            return Err(Refusal::NotMember { epoch, slot });
+        };
+        let gains = sets.step.is_some_and(|step| step < Step::Switched)
+            && sets.gainers().any(|gainer| gainer == own);
+        if gains {
+            return match (stamp.session, running) {
+                (Some(_), Some(session)) => Ok(Copy::Staging(session)),
+                (asked, running) => Err(Refusal::SessionClosed {
+                    epoch,
+                    asked,
+                    running,
+                }),
+            };
+        }
+        if self.unheld.contains(&slot) {
+            return Err(Refusal::NoCopy { epoch, slot });
+        }
+        Ok(Copy::Live)
+    }
+
+    pub(super) fn judge_source(&self, slot: Slot, stamp: &SourceStamp) -> Result<(), Refusal> {
+        let (epoch, running) = (self.epoch(), self.session());
+        let closed = Refusal::SessionClosed {
+            epoch,
+            asked: stamp.session,
+            running,
+        };
+        if stamp.session.is_some() && stamp.session != running {
+            return Err(closed);
+        }
+        self.judge_owner(
+            slot,
+            Some(Stamp {
+                generation: stamp.generation,
+                epoch: stamp.epoch,
+            }),
+            None,
+        )?;
+        let reign = self.reign(slot);
+        if stamp.reign != reign {
+            return Err(Refusal::Deposed {
+                epoch,
+                slot,
+                reign,
+                asked: stamp.reign,
+            });
+        }
+        let sets = self.sets(slot);
+        let member = self
+            .lookup
+            .as_ref()
+            .and_then(|lookup| lookup.snapshot().member(&stamp.node));
+        let asker = member
+            .filter(|member| member.incarnation == stamp.incarnation)
+            .map(|member| member.handle)
+            .ok_or(Refusal::NotMember { epoch, slot })?;
+        match stamp.session {
+            Some(_) => {
+                let copying = sets.step.is_some_and(|step| step >= Step::Copying);
+                if !sets.gainers().any(|gainer| gainer == asker) || (stamp.copies && !copying) {
+                    return Err(closed);
+                }
+            }
+            None if !sets.write_set().contains(&asker) => {
+                return Err(Refusal::NotMember { epoch, slot });
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Members needed of each group.
+    #[must_use]
+    pub fn w(&self) -> usize {
+        self.lookup.as_ref().map_or(0, |lookup| {
+            usize::from(lookup.snapshot().layout.replication.w)
+        })
+    }
+
+    /// The lists of which a write needs w members each.
+    #[must_use]
+    pub fn groups(&self, slot: Slot) -> Vec<Vec<Handle>> {
+        let sets = self.sets(slot);
+        let mut groups: Vec<Vec<Handle>> =
+            sets.groups().iter().map(|group| group.to_vec()).collect();
+        if sets.step == Some(Step::Joint) && bait::on(bait::JOINT_AFTER_SWITCH) {
+            groups.truncate(1);
+        }
+        groups
+    }
+
+    pub(super) fn admission(
+        &self,
+        slot: Slot,
+        guard: &EpochGuard,
+        token: Token,
+    ) -> Result<Admission, Refusal> {
+        let Some(own) = self.own else {
+            return Err(Refusal::NotMember {
+                epoch: self.epoch(),
+                slot,
+            });
+        };
+        Ok(Admission {
+            generation: self.generation(),
+            epoch: self.epoch(),
+            reign: self.reign(slot),
+            slot,
+            own,
+            write_set: self.write_set(slot),
+            read_set: self.read_set(slot),
+            groups: self.groups(slot),
+            w: self.w(),
+            guard: guard.clone(),
+            _token: token,
+        })
+    }
+}

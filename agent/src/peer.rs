@@ -1,0 +1,276 @@
+//! What this node gives to other data nodes: a range at a cut, a tail, a digest.
+//!
+//! Only the owner that serves in the very reign that is asked for answers: any other replica may
+//! miss an acknowledged write. Chunks are bounded, and the reader's pace holds the stream back.
+
+use std::sync::Arc;
+
+use annulus_proto::{
+    MAX_MESSAGE_BYTES,
+    convert::{self, PeerStamp},
+    v1::{self, peer_server},
+};
+use annulus_ring::{Position, SessionId, Slot};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status};
+
+use crate::{
+    board::LIVE,
+    guard::{Refusal, SourceStamp},
+    shared::Shared,
+    store::{Copy, Cut, DigestAt, RangeStore, Record, StoreError},
+};
+
+/// Most payload bytes of one chunk, unless a single record is larger.
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// Most records of one chunk.
+pub const CHUNK_RECORDS: usize = 1_000;
+
+/// The service between data nodes; add it to the store's own tonic server.
+pub type PeerServer = peer_server::PeerServer<PeerService>;
+
+/// See [`crate::Agent::peer_service`].
+#[derive(Clone, Debug)]
+pub struct PeerService {
+    shared: Arc<Shared>,
+}
+
+pub(crate) fn server(shared: Arc<Shared>) -> PeerServer {
+    PeerServer::new(PeerService { shared })
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+type Chunks = ReceiverStream<Result<v1::RecordChunk, Status>>;
+
+impl PeerService {
+    /// Whether the caller may ask this node, as the slot's owner. Waits for the caller's epoch.
+    async fn judge(
+        &self,
+        stamp: Option<v1::PeerStamp>,
+        slot: u32,
+        session: u64,
+        copies: bool,
+    ) -> Result<PeerStamp, Status> {
+        let invalid = |error: convert::ConvertError| Status::invalid_argument(error.to_string());
+        let stamp = convert::required("stamp", stamp).map_err(invalid)?;
+        let stamp = PeerStamp::try_from(stamp).map_err(invalid)?;
+        if stamp.ring != self.shared.config.ring {
+            let own = &self.shared.config.ring;
+            let message = format!("this node serves ring {own}, not {}", stamp.ring);
+            return Err(Status::failed_precondition(message));
+        }
+        let source = SourceStamp {
+            generation: stamp.generation,
+            epoch: stamp.epoch,
+            reign: stamp.reign,
+            session: (session != 0).then_some(SessionId(session)),
+            node: stamp.node_id.clone(),
+            incarnation: stamp.incarnation,
+            copies,
+        };
+        match self.shared.guard.admit_source(Slot(slot), source).await {
+            Ok(()) => Ok(stamp),
+            Err(refusal) => Err(refused(&refusal)),
+        }
+    }
+
+    async fn stream(
+        &self,
+        open: impl FnOnce(&dyn RangeStore) -> Result<Cut, StoreError> + Send + 'static,
+    ) -> Result<Response<Chunks>, Status> {
+        let permit = self.shared.serving.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Status::unavailable("this node stops"))?;
+        let store = self.shared.store.inner();
+        let served = self.shared.metrics.clone();
+        // Two chunks under way are enough to keep reading and sending apart.
+        let (chunks, stream) = mpsc::channel(2);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let send = |chunk: Vec<Record>, cut: Option<Position>| {
+                let bytes: usize = chunk.iter().map(Record::payload_bytes).sum();
+                served.served_bytes.inc_by(bytes as u64);
+                let message = v1::RecordChunk {
+                    records: chunk.into_iter().map(message).collect(),
+                    cut: cut.map(Into::into),
+                };
+                chunks.blocking_send(Ok(message)).is_ok()
+            };
+            let sent = open(&*store).and_then(|cut| send_chunks(cut, send));
+            if let Err(error) = sent {
+                // The reader may be gone; then nobody is left to be told.
+                let _gone = chunks.blocking_send(Err(broken(&error)));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// Cuts the records into chunks; the last one, perhaps empty, carries the cut. Ends early when
+/// `send` says that nobody reads on.
+fn send_chunks(
+    cut: Cut,
+    mut send: impl FnMut(Vec<Record>, Option<Position>) -> bool,
+) -> Result<(), StoreError> {
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    for record in cut.records {
+        let record = record?;
+        let more = record.payload_bytes();
+        if !chunk.is_empty() && (bytes + more > CHUNK_BYTES || chunk.len() >= CHUNK_RECORDS) {
+            if !send(std::mem::take(&mut chunk), None) {
+                return Ok(());
+            }
+            bytes = 0;
+        }
+        bytes += more;
+        chunk.push(record);
+    }
+    send(chunk, Some(cut.position));
+    Ok(())
+}
+
+fn message(record: Record) -> v1::Record {
+    v1::Record {
+        key: record.key,
+        version: Some(record.version.into()),
+        value: record.value,
+    }
+}
+
+fn refused(refusal: &Refusal) -> Status {
+    let code = match refusal {
+        Refusal::Behind { .. } => Code::Unavailable,
+        _ => Code::FailedPrecondition,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+fn broken(error: &StoreError) -> Status {
+    let code = match error {
+        // Ask again at another watermark.
+        StoreError::CutTrimmed { .. }
+        | StoreError::NotThere { .. }
+        | StoreError::Pending { .. } => Code::OutOfRange,
+        StoreError::Missing { .. } => Code::FailedPrecondition,
+        StoreError::Damaged { .. } => Code::DataLoss,
+        StoreError::Backend { .. } => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+#[tonic::async_trait]
+impl peer_server::Peer for PeerService {
+    type PullStream = Chunks;
+    type TailStream = Chunks;
+
+    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<Chunks>, Status> {
+        let v1::PullRequest {
+            stamp,
+            session,
+            slot,
+            attempt: _,
+        } = request.into_inner();
+        if session == 0 {
+            return Err(Status::invalid_argument(
+                "field session is 0, expected a session",
+            ));
+        }
+        self.judge(stamp, slot, session, true).await?;
+        self.stream(move |store| store.read_cut(Slot(slot))).await
+    }
+
+    async fn tail(&self, request: Request<v1::TailRequest>) -> Result<Response<Chunks>, Status> {
+        let v1::TailRequest {
+            stamp,
+            session,
+            slot,
+            from,
+        } = request.into_inner();
+        self.judge(stamp, slot, session, false).await?;
+        let from = from.map(Position::from);
+        self.stream(move |store| store.tail(Slot(slot), from)).await
+    }
+
+    async fn digest(
+        &self,
+        request: Request<v1::DigestRequest>,
+    ) -> Result<Response<v1::DigestResponse>, Status> {
+        let v1::DigestRequest {
+            stamp,
+            session,
+            slot,
+            cut,
+            attempt: _,
+        } = request.into_inner();
+        let stamp = self.judge(stamp, slot, session, false).await?;
+        let cut = convert::required("cut", cut)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let (slot, cut) = (Slot(slot), Position::from(cut));
+        let scan = self.shared.scans.acquire().await;
+        let _scan = scan.map_err(|_| Status::unavailable("this node stops"))?;
+        let at: DigestAt = self
+            .shared
+            .store
+            .call(move |store| store.digest(slot, Copy::Live, Some(cut)))
+            .await
+            .map_err(|error| broken(&error))?;
+        let session = if session == 0 {
+            LIVE
+        } else {
+            SessionId(session)
+        };
+        // Told to the leader from this side too: neither end's word alone is evidence. Not if it
+        // was made under an older epoch than the report would say.
+        if self.shared.board.adopted_epoch() == adopted {
+            let board = &self.shared.board;
+            board.source_digest(session, slot, stamp.node_id, at);
+        }
+        let digest = bytes::Bytes::copy_from_slice(&at.digest);
+        Ok(Response::new(v1::DigestResponse {
+            digest,
+            records: at.records,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annulus_ring::Epoch;
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn chunks_are_bounded_and_the_last_one_carries_the_cut() {
+        let position = Position::new(Epoch(1), 5_000);
+        let records = (0..2_500).map(|n: u32| {
+            let value = Bytes::from(vec![0; if n == 7 { CHUNK_BYTES * 2 } else { 10 }]);
+            let version = Position::new(Epoch(1), u64::from(n) + 1);
+            Ok(Record {
+                key: Bytes::from(n.to_string()),
+                version,
+                value: Some(value),
+            })
+        });
+        let cut = Cut {
+            position,
+            records: Box::new(records),
+        };
+        let mut sent = Vec::new();
+        send_chunks(cut, |chunk, cut| {
+            let bytes: usize = chunk.iter().map(Record::payload_bytes).sum();
+            assert!(chunk.len() == 1 || bytes <= CHUNK_BYTES);
+            sent.push((chunk.len(), cut));
+            true
+        })
+        .unwrap();
+        assert_eq!(sent.iter().map(|(count, _)| count).sum::<usize>(), 2_500);
+        assert!(sent.iter().all(|(count, _)| *count <= CHUNK_RECORDS));
+        let cuts: Vec<_> = sent.iter().filter_map(|(_, cut)| *cut).collect();
+        assert_eq!(
+            (cuts, sent.last().unwrap().1),
+            (vec![position], Some(position))
+        );
+    }
+}

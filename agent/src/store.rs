@@ -1,0 +1,305 @@
+//! What a store must offer so that the agent can move its ranges.
+//!
+//! A store keeps *copies* of slots: at most one live copy a slot, which serves; hidden staging
+//! copies, which a running session fills; retained copies, which nobody reads and a delete
+//! permit releases. The agent never looks inside a record: it moves, counts and compares.
+//!
+//! ```text
+//!   open_live ------------------------> Live ---retain---> Retained(session) --drop_retained--> gone
+//!   open_staging --> Staging(session) --promote--^
+//!                        '--drop_staging--> gone
+//! ```
+
+use std::fmt;
+
+use annulus_ring::{Epoch, Position, SessionId, Slot};
+use bytes::Bytes;
+
+/// One key at one version. A record without a value is a tombstone: kept, copied and digested
+/// like any other, or a deleted key could come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The key's bytes, as the client gave them.
+    pub key: Bytes,
+    /// Where the write stands in its range's order; the newest version of a key wins.
+    pub version: Position,
+    /// The value; absent = tombstone. An empty value is a value.
+    pub value: Option<Bytes>,
+}
+
+impl Record {
+    /// Bytes of key and value: what throttles and counters count.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// Which copy of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Copy {
+    /// The copy that serves and is written. At most one a slot.
+    Live,
+    /// Hidden from reads, scans and counts; filled by this session, served after `promote`.
+    Staging(SessionId),
+    /// What a loser keeps of the session that ended: never served, never counted, never written.
+    Retained(SessionId),
+}
+
+impl fmt::Display for Copy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Live => f.write_str("live copy"),
+            Self::Staging(session) => write!(f, "staging copy of session {session}"),
+            Self::Retained(session) => write!(f, "retained copy of session {session}"),
+        }
+    }
+}
+
+/// One copy that the store holds durably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Of which slot.
+    pub slot: Slot,
+    /// Which copy.
+    pub copy: Copy,
+    /// Staging: the attempt it was opened for, from 1. Otherwise the attempt that it came from, or 0.
+    pub attempt: u32,
+    /// Everything up to here is held without holes; absent = the base is not held yet.
+    pub watermark: Option<Position>,
+    /// Staging: the complete-copy marker is set. Live: always true.
+    pub complete: bool,
+}
+
+/// A consistent reading of one live copy, chosen by the store.
+pub struct Cut {
+    /// Everything that the copy holds up to here is in `records`. At an owner: its last assigned
+    /// position (every assigned position is committed locally before the next cut is taken).
+    pub position: Position,
+    /// Records in any order, each key at its newest version not above `position`; a key that was
+    /// overwritten after the cut is absent or as it was. One read transaction: later writes do
+    /// not appear.
+    pub records: Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>,
+}
+
+impl fmt::Debug for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cut")
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A copy's digest ([`crate::digest`]) at a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestAt {
+    /// Over all records with a version up to here.
+    pub cut: Position,
+    /// [`crate::digest::Sum::to_bytes`].
+    pub digest: [u8; 32],
+    /// How many records, tombstones included.
+    pub records: u64,
+}
+
+/// How far a copy has got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watermark {
+    /// Everything up to here is held without holes; absent = the base is not held yet.
+    pub held: Option<Position>,
+    /// Records above `held` are stored too, so there is a hole between: repair is due.
+    pub pending: bool,
+}
+
+/// Why a store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The copy does not exist (any more): promoted, dropped, or never opened.
+    #[error("slot {slot}: no {copy} here; it was promoted, dropped or never opened")]
+    Missing {
+        /// The slot asked for.
+        slot: Slot,
+        /// The copy asked for.
+        copy: Copy,
+    },
+    /// A digest at the copy's own watermark was asked, and records above it are stored.
+    #[error("slot {slot}: records above watermark {held:?} are stored; repair, then ask again")]
+    Pending {
+        /// The slot.
+        slot: Slot,
+        /// Its watermark.
+        held: Option<Position>,
+    },
+    /// The store can no longer say what the copy was at so old a cut.
+    #[error("slot {slot}: cut {cut} is trimmed, the oldest is {oldest}; ask at a newer watermark")]
+    CutTrimmed {
+        /// The slot.
+        slot: Slot,
+        /// Asked.
+        cut: Position,
+        /// Oldest that can be answered.
+        oldest: Position,
+    },
+    /// The copy has not got that far, or is in another reign.
+    #[error("slot {slot}: asked at {asked}, the copy holds {held:?}; ask again when it got there")]
+    NotThere {
+        /// The slot.
+        slot: Slot,
+        /// Asked.
+        asked: Position,
+        /// Held.
+        held: Option<Position>,
+    },
+    /// What is on disk makes no sense.
+    #[error("slot {slot}: {what} is damaged; rebuild this node from an empty directory")]
+    Damaged {
+        /// The slot.
+        slot: Slot,
+        /// Which thing.
+        what: String,
+    },
+    /// The storage engine failed; nothing of the call may be assumed done.
+    #[error("storage: {doing}: {source}")]
+    Backend {
+        /// What was being done.
+        doing: &'static str,
+        /// The engine's own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A durable store of slots, as the agent drives it.
+///
+/// Calls block; the agent makes them on blocking threads, several at once. **Every `Ok` is
+/// durable**: it survives the loss of power. Every call is idempotent, since the agent repeats
+/// what it is not sure of after a restart.
+pub trait RangeStore: Send + Sync + 'static {
+    /// All copies held, in any order.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn holdings(&self) -> Result<Vec<Holding>, StoreError>;
+
+    /// Founding: makes empty live copies, without a watermark. A slot that has a live copy is
+    /// left as it is. The agent calls [`RangeStore::begin_reign`] on all of them right after.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn open_live(&self, slots: &[Slot]) -> Result<(), StoreError>;
+
+    /// Opens empty, hidden staging copies. A staging copy of the same session and attempt is left
+    /// as it is; one of an older attempt (or session) is replaced by an empty one.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn open_staging(
+        &self,
+        session: SessionId,
+        attempt: u32,
+        slots: &[Slot],
+    ) -> Result<(), StoreError>;
+
+    /// The whole live copy at a cut.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without a live copy.
+    fn read_cut(&self, slot: Slot) -> Result<Cut, StoreError>;
+
+    /// Records of the live copy with versions above `from` (all of them for `None`), at a cut.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without a live copy.
+    fn tail(&self, slot: Slot, from: Option<Position>) -> Result<Cut, StoreError>;
+
+    /// Takes records in by version: the newest of a key wins, whatever the order of arrival.
+    ///
+    /// `through`: together with these records everything up to there is held, so the watermark
+    /// becomes the larger of itself and `through`, then advances over records of the same reign
+    /// that are stored without a hole above it. In a newer reign than the watermark's, `through`
+    /// says that the base of that reign is held. `records` may be empty.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such copy.
+    fn merge(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        records: Vec<Record>,
+        through: Option<Position>,
+    ) -> Result<(), StoreError>;
+
+    /// Sets the complete-copy marker of a staging copy: everything up to `cut` was merged. The
+    /// watermark becomes the larger of itself and `cut`, and advances as in `merge`.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such staging copy.
+    fn mark_complete(
+        &self,
+        slot: Slot,
+        session: SessionId,
+        cut: Position,
+    ) -> Result<(), StoreError>;
+
+    /// The copy's digest over all records with versions up to `cut`; `None`: at its own watermark,
+    /// read in the same transaction. Of the live copy at an owner an older cut may be asked, whose
+    /// later writes the store undoes; the first such question may be answered
+    /// [`StoreError::CutTrimmed`] while the store begins to keep what it needs for the next one.
+    ///
+    /// # Errors
+    /// [`StoreError::Pending`], [`StoreError::CutTrimmed`], [`StoreError::NotThere`],
+    /// [`StoreError::Missing`].
+    fn digest(&self, slot: Slot, copy: Copy, cut: Option<Position>)
+    -> Result<DigestAt, StoreError>;
+
+    /// How far the copy has got.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    fn watermark(&self, slot: Slot, copy: Copy) -> Result<Watermark, StoreError>;
+
+    /// The live copies hold the base of these reigns whole: the watermark becomes (reign, 0) where
+    /// it is of an older reign or absent, and if this node is the owner the next write gets
+    /// (reign, 1). A watermark of the same or a newer reign is left as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    fn begin_reign(&self, slots: &[(Slot, Epoch)]) -> Result<(), StoreError>;
+
+    /// Staging copies of the session become the live copies; a slot of which the staging copy is
+    /// gone and a live copy is there was promoted before.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if a slot has neither.
+    fn promote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError>;
+
+    /// Live copies become retained copies of the session; slots without one are passed over.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn retain(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError>;
+
+    /// Deletes all staging copies of the session.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn drop_staging(&self, session: SessionId) -> Result<(), StoreError>;
+
+    /// Deletes retained copies of the session; the agent holds the permit. Slots without one are
+    /// passed over.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn drop_retained(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError>;
+
+    /// The highest position assigned as owner (F and J); at a copy without writes in its reign
+    /// (reign, 0).
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without a live copy.
+    fn last_position(&self, slot: Slot) -> Result<Position, StoreError>;
+
+    /// Free bytes on the store's disk, for reports; 0 = unknown.
+    fn free_bytes(&self) -> u64 {
+        0
+    }
+}

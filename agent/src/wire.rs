@@ -1,0 +1,243 @@
+//! Between the link's messages and what the agent works with. Nothing deeper in knows protobuf.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use annulus_proto::{
+    convert::{self, ConvertError},
+    snapshot::{self, DecodeError, Expect},
+    v1,
+};
+use annulus_ring::{
+    Checksum, ClusterId, Epoch, Generation, Lookup, NodeId, Position, RingName, SessionId, Slot,
+    SnapshotError,
+};
+use bytes::Bytes;
+
+use crate::{board::News, store::DigestAt};
+
+/// A view from the leader, checked and compiled.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub checksum: Checksum,
+    pub lookup: Arc<Lookup>,
+    pub reigns: Arc<[Epoch]>,
+    pub last_changes: Arc<[Epoch]>,
+}
+
+impl View {
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.lookup.epoch()
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.lookup.snapshot().generation
+    }
+
+    pub(crate) fn held(&self) -> (Generation, Epoch, Checksum) {
+        (self.generation(), self.epoch(), self.checksum)
+    }
+}
+
+/// Why a message from the leader was refused; what was known stays in force.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("view: the snapshot is missing")]
+    NoSnapshot,
+    #[error("view: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("view: {0}")]
+    Sense(#[from] SnapshotError),
+    #[error("view of epoch {epoch}: {reigns} reigns and {changes} last changes for {slots} slots")]
+    Tables {
+        epoch: Epoch,
+        reigns: usize,
+        changes: usize,
+        slots: usize,
+    },
+    #[error("{0}")]
+    Convert(#[from] ConvertError),
+    #[error("wave {wave}: {positions} positions for {slots} slots")]
+    Wave {
+        wave: u64,
+        positions: usize,
+        slots: usize,
+    },
+    #[error("directive without an epoch; upgrade the control plane")]
+    NoEpoch,
+}
+
+/// Checks and compiles a view. O(slots x rf).
+pub(crate) fn view(
+    message: &v1::View,
+    ring: &RingName,
+    cluster_id: Option<ClusterId>,
+    held: Option<(Generation, Epoch, Checksum)>,
+) -> Result<View, WireError> {
+    let bytes = message.snapshot.as_ref().ok_or(WireError::NoSnapshot)?;
+    let snapshot = snapshot::verify_and_decode(
+        bytes,
+        Expect {
+            cluster_id,
+            ring,
+            held,
+        },
+    )?;
+    let checksum = convert::checksum("checksum", &bytes.checksum)?;
+    let slots = snapshot.layout.slots.slot_count();
+    let (reigns, changes) = (message.reigns.len(), message.last_changes.len());
+    if reigns != slots || changes != slots {
+        return Err(WireError::Tables {
+            epoch: snapshot.epoch,
+            reigns,
+            changes,
+            slots,
+        });
+    }
+    Ok(View {
+        checksum,
+        lookup: Arc::new(Lookup::compile(Arc::new(snapshot))?),
+        reigns: message.reigns.iter().copied().map(Epoch).collect(),
+        last_changes: message.last_changes.iter().copied().map(Epoch).collect(),
+    })
+}
+
+/// A hand-over wave that this node takes part in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wave {
+    pub id: u64,
+    pub owner: NodeId,
+    pub successor: NodeId,
+    /// Sorted, each once.
+    pub slots: Vec<Slot>,
+    /// F of each slot, in order; empty until the owner sealed.
+    pub sealed: Vec<Position>,
+}
+
+/// What the leader wants of this node besides what follows from the view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Directive {
+    /// The ring's epoch in the state it was made from.
+    pub epoch: Epoch,
+    pub everyone_adopted: Epoch,
+    pub wave: Option<Wave>,
+    pub waves_over: u64,
+    pub joint: std::collections::BTreeMap<Slot, Position>,
+    pub verify: BTreeSet<Slot>,
+    pub permits: Vec<(SessionId, Vec<Slot>)>,
+}
+
+impl TryFrom<v1::Directive> for Directive {
+    type Error = WireError;
+
+    fn try_from(message: v1::Directive) -> Result<Self, WireError> {
+        if message.epoch == 0 {
+            return Err(WireError::NoEpoch);
+        }
+        let joint = message
+            .joint
+            .into_iter()
+            .map(<(Slot, Position)>::try_from)
+            .collect::<Result<_, _>>()?;
+        let permits = message
+            .permits
+            .iter()
+            .map(convert::slot_set)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            epoch: Epoch(message.epoch),
+            everyone_adopted: Epoch(message.everyone_adopted_epoch),
+            wave: message.wave.map(Wave::try_from).transpose()?,
+            waves_over: message.waves_over,
+            joint,
+            verify: message.verify.into_iter().map(Slot).collect(),
+            permits,
+        })
+    }
+}
+
+impl TryFrom<v1::Wave> for Wave {
+    type Error = WireError;
+
+    fn try_from(message: v1::Wave) -> Result<Self, WireError> {
+        let slots = convert::sorted_slots("wave.slots", &message.slots)?;
+        let sealed: Vec<Position> = message.sealed.into_iter().map(Position::from).collect();
+        if !sealed.is_empty() && sealed.len() != slots.len() {
+            return Err(WireError::Wave {
+                wave: message.id,
+                positions: sealed.len(),
+                slots: slots.len(),
+            });
+        }
+        Ok(Self {
+            id: message.id,
+            owner: convert::node_id("wave.owner", &message.owner)?,
+            successor: convert::node_id("wave.successor", &message.successor)?,
+            slots,
+            sealed,
+        })
+    }
+}
+
+fn wave_report((wave, positions): (u64, Vec<Position>)) -> v1::WaveReport {
+    v1::WaveReport {
+        wave,
+        positions: positions.into_iter().map(Into::into).collect(),
+    }
+}
+
+fn digest(at: DigestAt, peer: String) -> v1::SlotDigest {
+    v1::SlotDigest {
+        cut: Some(at.cut.into()),
+        digest: Bytes::copy_from_slice(&at.digest),
+        peer,
+        records: at.records,
+    }
+}
+
+impl From<News> for v1::Report {
+    fn from(news: News) -> Self {
+        let own = news
+            .slots
+            .into_iter()
+            .map(|((session, slot), standing)| v1::SlotReport {
+                slot: slot.0,
+                session: session.0,
+                attempt: standing.attempt,
+                staged: standing.staged,
+                copied: standing.copied.map(Into::into),
+                watermark: standing.watermark.map(Into::into),
+                // The peer is named at the source only: that is how the leader tells the two apart.
+                digest: standing.digest.map(|at| digest(at, String::new())),
+                joint: standing.joint.map(Into::into),
+            });
+        let source = news
+            .source_digests
+            .into_iter()
+            .map(|((session, slot, peer), at)| v1::SlotReport {
+                slot: slot.0,
+                session: session.0,
+                digest: Some(digest(at, peer.into())),
+                ..v1::SlotReport::default()
+            });
+        Self {
+            adopted_epoch: news.adopted.0,
+            slots: own.chain(source).collect(),
+            sealed: news.sealed.map(wave_report),
+            confirmed: news.confirmed.map(wave_report),
+            released: news
+                .released
+                .iter()
+                .map(|(session, slots)| convert::slot_set_message(*session, slots))
+                .collect(),
+            free_bytes: news.free_bytes,
+            copied_bytes: news.copied_bytes,
+            retained: news
+                .retained
+                .into_iter()
+                .map(|(session, slots)| {
+                    convert::slot_set_message(session, &slots.into_iter().collect::<Vec<_>>())
+                })
+                .collect(),
+        }
+    }
+}

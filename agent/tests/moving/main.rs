@@ -1,0 +1,19 @@
+//! Agents move ranges over real sockets; a leader in the test's hand tells them to.
+//!
+//! Lists are of two nodes, w = 2: slot 0 is [a, b], slot 1 is [b, a], and a gainer takes b's place
+//! in slot 0.
+
+#![allow(clippy::unwrap_used, reason = "an expectation of the test")]
+
+use annulus_ring::Slot;
+
+mod hand_over;
+mod leader;
+mod memory;
+mod node;
+mod outage;
+mod ring;
+mod transition;
+
+const SLOT: Slot = Slot(0);
+const OTHER: Slot = Slot(1);

@@ -1,0 +1,308 @@
+//! A store in memory that keeps every version, so that any cut can be digested.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
+
+use annulus_agent::{
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Watermark, digest,
+};
+use annulus_ring::{Epoch, Position, SessionId, Slot};
+use bytes::Bytes;
+
+#[derive(Clone, Default)]
+struct Area {
+    versions: BTreeMap<Position, (Bytes, Option<Bytes>)>,
+    watermark: Option<Position>,
+    attempt: u32,
+    complete: bool,
+}
+
+impl Area {
+    fn at(&self, cut: Option<Position>) -> BTreeMap<Bytes, (Position, Option<Bytes>)> {
+        let versions = self
+            .versions
+            .iter()
+            .filter(|(at, _)| cut.is_none_or(|cut| **at <= cut));
+        versions
+            .map(|(at, (key, value))| (key.clone(), (*at, value.clone())))
+            .collect()
+    }
+
+    fn advance(&mut self, through: Option<Position>) {
+        self.watermark = self.watermark.max(through);
+        while let Some(held) = self.watermark {
+            let next = Position::new(held.reign, held.seq + 1);
+            if !self.versions.contains_key(&next) {
+                return;
+            }
+            self.watermark = Some(next);
+        }
+    }
+
+    fn pending(&self) -> bool {
+        self.versions
+            .keys()
+            .next_back()
+            .is_some_and(|last| Some(*last) > self.watermark)
+    }
+}
+
+#[derive(Default)]
+pub struct MemoryStore {
+    areas: Mutex<BTreeMap<(Slot, Copy), Area>>,
+}
+
+impl MemoryStore {
+    fn areas(&self) -> MutexGuard<'_, BTreeMap<(Slot, Copy), Area>> {
+        self.areas.lock().unwrap()
+    }
+
+    fn with<T>(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        run: impl FnOnce(&mut Area) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut areas = self.areas();
+        run(areas
+            .get_mut(&(slot, copy))
+            .ok_or(StoreError::Missing { slot, copy })?)
+    }
+
+    /// As owner: the next position of the reign, stored.
+    pub fn assign(&self, slot: Slot, key: Bytes, value: Option<Bytes>) -> Position {
+        self.with(slot, Copy::Live, |area| {
+            let last = area.watermark.expect("an owner has begun its reign");
+            let next = Position::new(last.reign, last.seq + 1);
+            area.versions.insert(next, (key, value));
+            area.advance(None);
+            Ok(next)
+        })
+        .unwrap()
+    }
+
+    pub fn newest(&self, slot: Slot, copy: Copy) -> BTreeMap<Bytes, (Position, Option<Bytes>)> {
+        self.areas()
+            .get(&(slot, copy))
+            .map(|area| area.at(None))
+            .unwrap_or_default()
+    }
+
+    /// Silently loses one record: what the digest is there for.
+    pub fn damage(&self, slot: Slot, copy: Copy) -> bool {
+        let mut areas = self.areas();
+        let Some(area) = areas.get_mut(&(slot, copy)) else {
+            return false;
+        };
+        area.versions.pop_first().is_some()
+    }
+
+    pub fn forget_everything(&self) {
+        self.areas().clear();
+    }
+
+    pub fn copies(&self) -> Vec<(Slot, Copy)> {
+        self.areas().keys().copied().collect()
+    }
+}
+
+fn cut_of(area: &Area, position: Position, from: Option<Position>) -> Cut {
+    let records: Vec<_> = area
+        .at(Some(position))
+        .into_iter()
+        .filter(|(_, (at, _))| Some(*at) > from)
+        .map(|(key, (version, value))| {
+            Ok(Record {
+                key,
+                version,
+                value,
+            })
+        })
+        .collect();
+    Cut {
+        position,
+        records: Box::new(records.into_iter()),
+    }
+}
+
+impl RangeStore for MemoryStore {
+    fn holdings(&self) -> Result<Vec<Holding>, StoreError> {
+        let holding = |((slot, copy), area): (&(Slot, Copy), &Area)| Holding {
+            slot: *slot,
+            copy: *copy,
+            attempt: area.attempt,
+            watermark: area.watermark,
+            complete: area.complete || *copy == Copy::Live,
+        };
+        Ok(self.areas().iter().map(holding).collect())
+    }
+
+    fn open_live(&self, slots: &[Slot]) -> Result<(), StoreError> {
+        let mut areas = self.areas();
+        for slot in slots {
+            areas.entry((*slot, Copy::Live)).or_default();
+        }
+        Ok(())
+    }
+
+    fn open_staging(
+        &self,
+        session: SessionId,
+        attempt: u32,
+        slots: &[Slot],
+    ) -> Result<(), StoreError> {
+        let mut areas = self.areas();
+        for slot in slots {
+            let area = areas.entry((*slot, Copy::Staging(session))).or_default();
+            if area.attempt != attempt {
+                *area = Area {
+                    attempt,
+                    ..Area::default()
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn read_cut(&self, slot: Slot) -> Result<Cut, StoreError> {
+        self.tail(slot, None)
+    }
+
+    fn tail(&self, slot: Slot, from: Option<Position>) -> Result<Cut, StoreError> {
+        self.with(slot, Copy::Live, |area| {
+            let position = area.watermark.unwrap_or_default();
+            Ok(cut_of(area, position, from))
+        })
+    }
+
+    fn merge(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        records: Vec<Record>,
+        through: Option<Position>,
+    ) -> Result<(), StoreError> {
+        self.with(slot, copy, |area| {
+            for record in records {
+                area.versions
+                    .insert(record.version, (record.key, record.value));
+            }
+            area.advance(through);
+            Ok(())
+        })
+    }
+
+    fn mark_complete(
+        &self,
+        slot: Slot,
+        session: SessionId,
+        cut: Position,
+    ) -> Result<(), StoreError> {
+        self.with(slot, Copy::Staging(session), |area| {
+            area.complete = true;
+            area.advance(Some(cut));
+            Ok(())
+        })
+    }
+
+    fn digest(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        cut: Option<Position>,
+    ) -> Result<DigestAt, StoreError> {
+        self.with(slot, copy, |area| {
+            if cut.is_none() && (area.pending() || area.watermark.is_none()) {
+                return Err(StoreError::Pending {
+                    slot,
+                    held: area.watermark,
+                });
+            }
+            let cut = cut.or(area.watermark).unwrap_or_default();
+            if Some(cut) > area.watermark {
+                return Err(StoreError::NotThere {
+                    slot,
+                    asked: cut,
+                    held: area.watermark,
+                });
+            }
+            let mut sum = digest::Sum::new();
+            for (key, (version, value)) in area.at(Some(cut)) {
+                sum.add(digest::hash_parts(&key, version, value.as_deref()));
+            }
+            Ok(DigestAt {
+                cut,
+                digest: sum.to_bytes(),
+                records: sum.records,
+            })
+        })
+    }
+
+    fn watermark(&self, slot: Slot, copy: Copy) -> Result<Watermark, StoreError> {
+        self.with(slot, copy, |area| {
+            Ok(Watermark {
+                held: area.watermark,
+                pending: area.pending(),
+            })
+        })
+    }
+
+    fn begin_reign(&self, slots: &[(Slot, Epoch)]) -> Result<(), StoreError> {
+        for (slot, reign) in slots {
+            self.with(*slot, Copy::Live, |area| {
+                area.advance(Some(Position::new(*reign, 0)));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn promote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
+        let mut areas = self.areas();
+        for slot in slots {
+            match areas.remove(&(*slot, Copy::Staging(session))) {
+                Some(area) => {
+                    areas.insert((*slot, Copy::Live), area);
+                }
+                None if areas.contains_key(&(*slot, Copy::Live)) => {}
+                None => {
+                    let copy = Copy::Staging(session);
+                    return Err(StoreError::Missing { slot: *slot, copy });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn retain(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
+        let mut areas = self.areas();
+        for slot in slots {
+            if let Some(area) = areas.remove(&(*slot, Copy::Live)) {
+                areas.insert((*slot, Copy::Retained(session)), area);
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_staging(&self, session: SessionId) -> Result<(), StoreError> {
+        self.areas()
+            .retain(|(_, copy), _| *copy != Copy::Staging(session));
+        Ok(())
+    }
+
+    fn drop_retained(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
+        let mut areas = self.areas();
+        for slot in slots {
+            areas.remove(&(*slot, Copy::Retained(session)));
+        }
+        Ok(())
+    }
+
+    fn last_position(&self, slot: Slot) -> Result<Position, StoreError> {
+        self.with(slot, Copy::Live, |area| {
+            Ok(area.watermark.unwrap_or_default())
+        })
+    }
+}

@@ -1,0 +1,326 @@
+//! A range on its way from one node to another.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use annulus_agent::{Copy, Intent, Refusal, ReplicaStamp};
+use annulus_proto::v1;
+use annulus_ring::{Epoch, Generation, SessionId, Step};
+
+use crate::{
+    OTHER, SLOT,
+    leader::Reported,
+    node::{Node, epoch, live},
+    ring::{Ring, eventually, stamp},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_moves_through_all_steps_while_it_is_written() {
+    let ring = Ring::founded(&["a", "b", "g"]).await;
+    for n in 0..2_500 {
+        ring.nodes
+            .write("a", SLOT, &format!("old{n}"), Some("x"))
+            .await
+            .unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (nodes, stop) = (ring.nodes.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut acknowledged = BTreeMap::new();
+                let mut n = 0;
+                let mut pace = tokio::time::interval(Duration::from_millis(1));
+                while !stop.load(Ordering::SeqCst) {
+                    n += 1;
+                    let key = format!("w{writer}k{}", n % 50);
+                    let value = (n % 10 != 0).then(|| n.to_string());
+                    let version = nodes
+                        .write("a", SLOT, &key, value.as_deref())
+                        .await
+                        .unwrap();
+                    acknowledged.insert(key, (version, value));
+                    pace.tick().await;
+                }
+                acknowledged
+            })
+        })
+        .collect();
+
+    ring.leader
+        .publish(|script| script.members = vec!["a", "b", "g"]);
+    ring.walk(1, "g", Step::Verified).await;
+    let gainer = ring.node("g");
+    let early = gainer
+        .guard
+        .admit(SLOT, stamp(gainer), Intent::ReadAny)
+        .await;
+    assert!(
+        matches!(early, Err(Refusal::NotOwner { .. })),
+        "a gainer serves no read: {early:?}"
+    );
+    ring.walk_on(1, "g").await;
+    assert!(
+        gainer
+            .guard
+            .admit(SLOT, stamp(gainer), Intent::ReadAny)
+            .await
+            .is_ok()
+    );
+    let loser = ring.node("b");
+    let refused = loser
+        .guard
+        .admit(SLOT, stamp(loser), Intent::ReadAny)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), "not_owner");
+    assert!(
+        !live(loser, SLOT).is_empty(),
+        "through the soak the loser is written"
+    );
+
+    let settled = ring.leader.publish(|script| {
+        script.transition = None;
+        script.lists[0] = vec!["a", "g"];
+        script.last_changes[0] = script.epoch;
+    });
+    ring.leader.adopted(&["a", "b", "g"], settled).await;
+    let loser = ring.leader.reported("b");
+    assert_eq!(
+        loser.retained,
+        BTreeMap::from([(1, vec![0])]),
+        "said with the ack"
+    );
+    stop.store(true, Ordering::SeqCst);
+
+    let owner = ring.node("a");
+    let (kept, served) = (live(owner, SLOT), live(gainer, SLOT));
+    assert_eq!(kept, served);
+    for writer in writers {
+        for (key, (version, value)) in writer.await.unwrap() {
+            let found = &live(gainer, SLOT)[key.as_bytes()];
+            assert_eq!(found, &(version, value.map(Into::into)), "{key}");
+        }
+    }
+    assert!((0..2_500).all(|n| served.contains_key(format!("old{n}").as_bytes())));
+
+    // The comparison that a permit asks for, and the permit.
+    ring.leader.direct(
+        "g",
+        v1::Directive {
+            verify: vec![0],
+            ..Default::default()
+        },
+    );
+    let compared = |one: &Reported| one.slots.get(&(0, 0)).is_some_and(|at| at.digest.is_some());
+    ring.leader
+        .until("g", "comparison of the live copy", compared)
+        .await;
+    let permits = vec![v1::SlotSet {
+        session: 1,
+        slots: vec![0],
+    }];
+    ring.leader.script().permits = false;
+    ring.leader.direct(
+        "b",
+        v1::Directive {
+            permits: permits.clone(),
+            ..Default::default()
+        },
+    );
+    ring.leader.script().permits = true;
+    ring.leader.direct(
+        "b",
+        v1::Directive {
+            permits,
+            waves_over: 1,
+            ..Default::default()
+        },
+    );
+    ring.leader
+        .until("b", "released", |one| one.retained.is_empty())
+        .await;
+    assert_eq!(ring.node("b").store.copies(), vec![(OTHER, Copy::Live)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aborted_copy_is_closed_at_once_and_wiped_when_everyone_knows() {
+    let ring = Ring::founded(&["a", "b", "c"]).await;
+    ring.leader
+        .publish(|script| script.members = vec!["a", "b", "c"]);
+    for n in 0..50 {
+        ring.nodes
+            .write("a", SLOT, &format!("k{n}"), Some("x"))
+            .await
+            .unwrap();
+    }
+    ring.walk(1, "c", Step::CatchingUp).await;
+    let gainer = ring.node("c");
+    let session = SessionId(1);
+    assert_eq!(gainer.store.newest(SLOT, Copy::Staging(session)).len(), 50);
+    let late = ReplicaStamp {
+        generation: Generation(1),
+        epoch: epoch(gainer),
+        reign: gainer.guard.view().reign(SLOT),
+        session: Some(session),
+    };
+    assert!(gainer.guard.admit_replica(SLOT, late).await.is_ok());
+
+    let aborted = ring.leader.publish(|script| {
+        script.transition = None;
+        script.last_changes[0] = script.epoch;
+    });
+    ring.leader.adopted(&["a", "b", "c"], aborted).await;
+    for epoch in [late.epoch, Epoch(aborted)] {
+        let refused = gainer
+            .guard
+            .admit_replica(SLOT, ReplicaStamp { epoch, ..late })
+            .await;
+        assert_eq!(
+            refused.unwrap_err().kind(),
+            "session_closed",
+            "packets of epoch {epoch}"
+        );
+    }
+    let kept = || {
+        gainer
+            .store
+            .copies()
+            .contains(&(SLOT, Copy::Staging(session)))
+    };
+    let everyone = |everyone_adopted_epoch, waves_over| v1::Directive {
+        everyone_adopted_epoch,
+        waves_over,
+        ..Default::default()
+    };
+    ring.leader.direct("c", everyone(aborted - 1, 1));
+    let before = ring.leader.reported("c").renewals;
+    ring.leader
+        .until("c", "the directive was taken in", |one| {
+            one.renewals > before + 2
+        })
+        .await;
+    assert!(kept(), "somebody may still send to it");
+    ring.leader.direct("c", everyone(aborted, 2));
+    eventually("staging is wiped", || !kept()).await;
+
+    // The same move again, under a session of its own.
+    ring.walk(2, "c", Step::Verified).await;
+    ring.walk_on(2, "c").await;
+    assert_eq!(live(ring.node("c"), SLOT).len(), 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aborted_joiner_sets_its_data_aside_and_is_born_again() {
+    let ring = Ring::founded(&["a", "b", "g"]).await;
+    ring.leader
+        .publish(|script| script.members = vec!["a", "b", "g"]);
+    ring.nodes.write("a", SLOT, "k", Some("x")).await.unwrap();
+    ring.walk(1, "g", Step::CatchingUp).await;
+    let birth = ring.leader.reported("g").hellos[0].birth.clone();
+    ring.leader.script().aborted_births.insert(birth.clone());
+    ring.leader.publish(|script| {
+        script.transition = None;
+        script.members = vec!["a", "b"];
+        script.last_changes[0] = script.epoch;
+    });
+    let again = ring
+        .leader
+        .until("g", "hello of another life", |one| {
+            one.hellos.last().is_some_and(|hello| hello.birth != birth)
+        })
+        .await;
+    assert!(again.hellos.last().unwrap().empty);
+    assert_eq!(ring.node("g").store.copies(), vec![]);
+    let joiner = ring.node("g");
+    let refused = joiner
+        .guard
+        .admit(SLOT, stamp(joiner), Intent::ReadAny)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), "not_member");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_lost_a_record_is_found_and_copied_again() {
+    let ring = Ring::founded(&["a", "b", "c"]).await;
+    ring.leader
+        .publish(|script| script.members = vec!["a", "b", "c"]);
+    for n in 0..20 {
+        ring.nodes
+            .write("a", SLOT, &format!("k{n}"), Some("x"))
+            .await
+            .unwrap();
+    }
+    ring.walk(1, "c", Step::Copying).await;
+    assert!(
+        ring.node("c")
+            .store
+            .damage(SLOT, Copy::Staging(SessionId(1)))
+    );
+    ring.leader.step(1, Step::CatchingUp, &["a", "c"]);
+    let second = |one: &Reported| {
+        let at = &one.slots[&(1, 0)];
+        at.attempt == 2 && at.copied.is_some() && at.digest.is_some()
+    };
+    ring.leader.until("c", "a second attempt", second).await;
+    ring.verified(1, "c").await;
+    assert_eq!(
+        ring.node("c")
+            .store
+            .newest(SLOT, Copy::Staging(SessionId(1)))
+            .len(),
+        20
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gainer_that_restarts_while_copying_goes_on_in_the_same_session() {
+    let ring = Ring::founded(&["a", "b"]).await;
+    for n in 0..300 {
+        ring.nodes
+            .write("a", SLOT, &format!("k{n}"), Some(&"x".repeat(100)))
+            .await
+            .unwrap();
+    }
+    // About 30 kB at 20 kB/s: the copy is under way when the node stops.
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let slow = Some(20_000);
+    let (leader, control) = (&ring.leader, &ring.control);
+    let first = Node::start_on("g", leader, control, dir, Arc::default(), slow).await;
+    leader
+        .until("g", "hello", |one| !one.hellos.is_empty())
+        .await;
+    leader.publish(|script| script.members = vec!["a", "b", "g"]);
+    let prepared = leader.step(1, Step::Prepared, &["a", "g"]);
+    leader.adopted(&["g"], prepared).await;
+    let writing = leader.step(1, Step::Writing, &["a", "g"]);
+    leader.adopted(&["a", "b", "g"], writing).await;
+    leader.step(1, Step::Copying, &["a", "g"]);
+    eventually("the copy began", || {
+        leader.reported("g").adopted > writing && first.agent.status().adopted > Epoch(writing)
+    })
+    .await;
+    let (dir, store) = first.stop().await;
+    assert!(
+        store
+            .copies()
+            .contains(&(SLOT, Copy::Staging(SessionId(1))))
+    );
+
+    let again = Node::start_on("g", leader, control, dir, store, None).await;
+    let moved = leader.publish(|_| {});
+    leader.adopted(&["g"], moved).await;
+    let copied = |one: &Reported| one.slots.get(&(1, 0)).is_some_and(|at| at.copied.is_some());
+    leader.until("g", "copied", copied).await;
+    assert_eq!(
+        again.store.newest(SLOT, Copy::Staging(SessionId(1))).len(),
+        300
+    );
+}

@@ -1,0 +1,143 @@
+//! From the admin service's answers to the forms that are printed.
+
+use annulus_proto::{convert, v1};
+
+use crate::views::{
+    ChangeView, ClusterView, EpochCountView, FreshnessView, NodeView, RingView, ServerView,
+    TransitionView, WaveView,
+};
+
+impl From<v1::Freshness> for FreshnessView {
+    fn from(freshness: v1::Freshness) -> Self {
+        let v1::Freshness { server_id, applied_index, age_ms, linearizable } = freshness;
+        Self {
+            server_id: server_id.into(),
+            applied_index: applied_index.into(),
+            linearizable,
+            age_ms: age_ms.into(),
+        }
+    }
+}
+
+impl From<v1::ClusterStatus> for ClusterView {
+    fn from(status: v1::ClusterStatus) -> Self {
+        let led = status.leader_id != 0;
+        let server = |server: v1::cluster_status::Server| ServerView {
+            id: server.id.into(),
+            endpoint: server.endpoint,
+            voter: server.voter,
+            matched_index: server.matched_index.map(Into::into),
+        };
+        Self {
+            cluster_id: hex::encode(&status.cluster_id),
+            freshness: status.freshness.unwrap_or_default().into(),
+            leader_id: led.then(|| status.leader_id.into()),
+            leader_endpoint: Some(status.leader_endpoint).filter(|endpoint| !endpoint.is_empty()),
+            term: status.term.into(),
+            last_log_index: status.last_log_index.into(),
+            watchers: status.watchers,
+            servers: status.servers.into_iter().map(server).collect(),
+            rings: status.rings.into_iter().map(RingView::from).collect(),
+        }
+    }
+}
+
+impl From<v1::RingStatus> for RingView {
+    fn from(ring: v1::RingStatus) -> Self {
+        let counts = |counts: Vec<v1::EpochCount>| {
+            let view = |at: v1::EpochCount| EpochCountView { epoch: at.epoch.into(), count: at.count };
+            counts.into_iter().map(view).collect()
+        };
+        Self {
+            ring: ring.ring,
+            generation: ring.generation.into(),
+            epoch: ring.epoch.into(),
+            layout_epoch: ring.layout_epoch.into(),
+            checksum: hex::encode(&ring.checksum),
+            slot_bits: ring.slot_bits,
+            hash: ring.hash,
+            seed: ring.seed.into(),
+            rf: ring.rf,
+            w: ring.w,
+            r: ring.r,
+            soak_ms: ring.soak_ms.into(),
+            grace_ms: ring.grace_ms.into(),
+            founded: ring.founded,
+            nodes: ring.nodes.into_iter().map(NodeView::from).collect(),
+            changes: ring.changes.into_iter().map(ChangeView::from).collect(),
+            transition: ring.transition.map(TransitionView::from),
+            wave: ring.wave.map(WaveView::from),
+            short_ranges: ring.short_ranges,
+            unspread_ranges: ring.unspread_ranges,
+            retained_copies: ring.retained_copies,
+            warnings: ring.warnings,
+            watchers_at: counts(ring.watchers_at),
+            nodes_at: counts(ring.nodes_at),
+        }
+    }
+}
+
+impl From<v1::NodeStatus> for NodeView {
+    fn from(node: v1::NodeStatus) -> Self {
+        let state = match (node.member, convert::member_state("state", node.state)) {
+            (false, _) => "registered",
+            (true, Ok(Some(state))) => state.as_str(),
+            // A server newer than this command: it is something, and not serving.
+            (true, Ok(None) | Err(_)) => "unknown",
+        };
+        Self {
+            state: state.to_owned(),
+            down: node.availability == i32::from(v1::Availability::Down),
+            node: node.node_id,
+            incarnation: node.incarnation.into(),
+            zone: node.zone,
+            weight: node.weight,
+            endpoint: node.endpoint,
+            member: node.member,
+            replica_ranges: node.replica_ranges,
+            owned_ranges: node.owned_ranges,
+            linked: node.linked,
+            heard_ms_ago: node.heard_ms_ago.map(Into::into),
+            adopted_epoch: node.adopted_epoch.map(Into::into),
+        }
+    }
+}
+
+impl From<v1::ChangeStatus> for ChangeView {
+    fn from(change: v1::ChangeStatus) -> Self {
+        let state = match v1::ChangeState::try_from(change.state) {
+            Ok(v1::ChangeState::Queued) => "queued",
+            Ok(v1::ChangeState::Running) => "running",
+            Ok(v1::ChangeState::Done) => "done",
+            Ok(v1::ChangeState::Aborted) => "aborted",
+            Ok(v1::ChangeState::Refused) => "refused",
+            Ok(v1::ChangeState::Unspecified) | Err(_) => "unknown",
+        };
+        let v1::ChangeStatus { id, kind, node, reason, .. } = change;
+        Self { id: id.into(), kind, node, state, reason }
+    }
+}
+
+impl From<v1::TransitionStatus> for TransitionView {
+    fn from(transition: v1::TransitionStatus) -> Self {
+        Self {
+            id: transition.id.into(),
+            step: transition.step,
+            step_name: Self::name_of(transition.step),
+            changed_ranges: transition.changed_ranges,
+            copies: transition.copies,
+            copied: transition.copied,
+            verified: transition.verified,
+            copied_bytes: transition.copied_bytes.into(),
+            waiting_for: transition.waiting_for,
+            changes: transition.changes.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<v1::WaveStatus> for WaveView {
+    fn from(wave: v1::WaveStatus) -> Self {
+        let v1::WaveStatus { id, owner, successor, ranges } = wave;
+        Self { id: id.into(), owner, successor, ranges }
+    }
+}

@@ -1,0 +1,444 @@
+//! The way to a server: calls of the admin service, and what their failures mean to a person.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use annulus_client::{AdminClient, AdminConfig, AdminError, admin};
+use annulus_proto::v1;
+use annulus_ring::{Endpoint, Epoch, NodeId, RingName, Snapshot, Zone};
+use futures::future::join_all;
+
+use crate::{
+    args::{CreateArgs, Global},
+    config,
+    exit::{Failure, Result},
+    ring::EpochView,
+    views::{ClusterView, RingView, ServerView},
+};
+
+/// How long a server may take to say that it is there, when it is asked why others were not.
+const PROBE_LIMIT: Duration = Duration::from_millis(1_500);
+
+/// How fresh an answer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// No older than the question.
+    Leader,
+    /// What the asked server has; the answer says how old it is.
+    Local,
+}
+
+impl From<bool> for Read {
+    /// From the flag `--local`.
+    fn from(local: bool) -> Self {
+        if local { Self::Local } else { Self::Leader }
+    }
+}
+
+impl From<Read> for admin::Read {
+    fn from(read: Read) -> Self {
+        match read {
+            Read::Leader => Self::Linearizable,
+            Read::Local => Self::Local,
+        }
+    }
+}
+
+/// A mutation that was accepted.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// Number of the change; 0 if there is none to wait for.
+    pub change_id: u64,
+    /// Epoch of the ring after it.
+    pub epoch: u64,
+    /// Sentences that the operator should know.
+    pub notes: Vec<String>,
+}
+
+impl From<v1::MutationResponse> for Accepted {
+    fn from(response: v1::MutationResponse) -> Self {
+        let v1::MutationResponse { change_id, epoch, notes } = response;
+        Self { change_id, epoch, notes }
+    }
+}
+
+/// A snapshot with its checksum.
+pub struct Dumped {
+    /// The snapshot, verified.
+    pub snapshot: Snapshot,
+    /// 64 hexadecimal digits; empty if the server no longer keeps that epoch.
+    pub checksum: String,
+}
+
+/// Asks whichever server answers.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    client: AdminClient,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Admin {
+    /// A way to the servers of these options; contacts nobody yet.
+    pub fn new(global: &Global) -> Result<Self> {
+        let endpoints = global
+            .endpoints
+            .iter()
+            .map(|text| config::endpoint(text.trim(), "--endpoints"))
+            .collect::<Result<Vec<_>>>()?;
+        let config = AdminConfig { deadline: global.timeout, ..AdminConfig::new(endpoints.clone()) };
+        let client = AdminClient::start(config)
+            .map_err(|error| Failure::usage(error, "correct --endpoints or --timeout"))?;
+        Ok(Self { client, endpoints })
+    }
+
+    /// Founds the control plane; gives the cluster id as 32 hexadecimal digits.
+    pub async fn init_cluster(&self, servers: &[(u64, String)]) -> Result<String> {
+        let servers = servers
+            .iter()
+            .map(|(id, text)| Ok((*id, config::endpoint(text, "server")?)))
+            .collect::<Result<Vec<_>>>()?;
+        match self.client.init_cluster(servers).await {
+            Ok(id) => Ok(id.to_string()),
+            Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    /// Servers, leader, rings.
+    pub async fn cluster(&self, read: Read) -> Result<ClusterView> {
+        self.explained(self.client.cluster_status(read.into()).await).await.map(ClusterView::from)
+    }
+
+    /// All rings.
+    pub async fn rings(&self, read: Read) -> Result<Vec<RingView>> {
+        let answer = self.explained(self.client.rings(read.into()).await).await?;
+        Ok(answer.rings.into_iter().map(RingView::from).collect())
+    }
+
+    /// One ring.
+    pub async fn ring(&self, ring: &RingName, read: Read) -> Result<RingView> {
+        self.explained(self.client.ring(ring, read.into()).await).await.map(RingView::from)
+    }
+
+    /// As [`Self::ring`], and on failure no questions why: for loops that ask again anyway.
+    pub async fn ring_quietly(&self, ring: &RingName) -> Result<RingView, AdminError> {
+        self.client.ring(ring, admin::Read::Linearizable).await.map(RingView::from)
+    }
+
+    /// Number of the leader, if one is known to a server that answers for it.
+    pub async fn leader(&self) -> Option<u64> {
+        let status = self.client.cluster_status(admin::Read::Linearizable).await.ok()?;
+        (status.leader_id != 0).then_some(status.leader_id)
+    }
+
+    /// The kept epochs of a ring, oldest first.
+    pub async fn epochs(&self, ring: &RingName, read: Read) -> Result<Vec<EpochView>> {
+        let answer = self.explained(self.client.epochs(ring, read.into()).await).await?;
+        let epoch = |epoch: v1::EpochRef| EpochView {
+            generation: epoch.generation.into(),
+            epoch: epoch.epoch.into(),
+            checksum: hex::encode(&epoch.checksum),
+        };
+        Ok(answer.epochs.into_iter().map(epoch).collect())
+    }
+
+    /// A snapshot, verified as a client would.
+    pub async fn snapshot(
+        &self,
+        ring: &RingName,
+        epoch: Option<u64>,
+        read: Read,
+    ) -> Result<Snapshot> {
+        let answer = self.client.snapshot(ring, epoch.map(Epoch), read.into()).await;
+        self.explained(answer).await
+    }
+
+    /// A snapshot and the checksum that the server lists for it.
+    pub async fn dump(&self, ring: &RingName, epoch: Option<u64>, read: Read) -> Result<Dumped> {
+        let snapshot = self.snapshot(ring, epoch, read).await?;
+        let (generation, epoch) = (snapshot.generation.0, snapshot.epoch.0);
+        let epochs = self.epochs(ring, read).await?;
+        let listed = epochs
+            .into_iter()
+            .find(|kept| (kept.generation.0, kept.epoch.0) == (generation, epoch));
+        Ok(Dumped { snapshot, checksum: listed.map(|kept| kept.checksum).unwrap_or_default() })
+    }
+
+    /// Creates a ring.
+    pub async fn create_ring(&self, args: &CreateArgs) -> Result<Accepted> {
+        let w = args.w.unwrap_or(args.rf / 2 + 1);
+        let r = args.r.unwrap_or((args.rf + 1).saturating_sub(w));
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::CreateRingRequest {
+            request_id: self.client.request_id(),
+            ring: args.ring.to_string(),
+            slot_bits: args.slot_bits.into(),
+            rf: args.rf.into(),
+            w: w.into(),
+            r: r.into(),
+            hash: args.hash.clone(),
+            seed: args.seed,
+            soak_ms: args.soak.map(ms),
+            grace_ms: args.grace.map(ms),
+            accept: args.accept,
+        };
+        self.mutated(self.client.create_ring(request).await).await
+    }
+
+    /// Founds a ring; without names, with all nodes joined so far.
+    pub async fn found_ring(
+        &self,
+        ring: &RingName,
+        nodes: &[NodeId],
+        accept: bool,
+    ) -> Result<Accepted> {
+        let request = v1::FoundRingRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            nodes: nodes.iter().map(ToString::to_string).collect(),
+            accept,
+        };
+        self.mutated(self.client.found_ring(request).await).await
+    }
+
+    /// Asks for a join.
+    pub async fn join(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        zone: Option<Zone>,
+        weight: Option<u32>,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::JoinNodeRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            zone: zone.map_or_else(String::new, |zone| zone.to_string()),
+            weight,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.join_node(request).await).await
+    }
+
+    /// Asks for a drain.
+    pub async fn drain(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::DrainNodeRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.drain_node(request).await).await
+    }
+
+    /// Withdraws a change.
+    pub async fn abort(&self, ring: &RingName, change_id: u64) -> Result<Accepted> {
+        let request_id = self.client.request_id();
+        let request = v1::AbortChangeRequest { request_id, ring: ring.to_string(), change_id };
+        self.mutated(self.client.abort_change(request).await).await
+    }
+
+    /// Ends the soak.
+    pub async fn settle(&self, ring: &RingName) -> Result<Accepted> {
+        let request_id = self.client.request_id();
+        let request = v1::SettleRequest { request_id, ring: ring.to_string() };
+        self.mutated(self.client.settle(request).await).await
+    }
+
+    async fn mutated(&self, answer: Result<v1::MutationResponse, AdminError>) -> Result<Accepted> {
+        self.explained(answer).await.map(Accepted::from)
+    }
+
+    async fn explained<T>(&self, answer: Result<T, AdminError>) -> Result<T> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    /// A failure in an operator's words. When nobody answered, each server is asked once more,
+    /// by itself, whether it is there at all: "no quorum" and "wrong port" need other remedies.
+    async fn explain(&self, error: AdminError) -> Failure {
+        match error {
+            AdminError::Refused { name, message } => refused(&name, &message),
+            AdminError::Invalid { message } => {
+                Failure::usage(message, "correct the command; `annulus help` shows its form")
+            }
+            AdminError::Unavailable { .. } => self.survey().await.failure(&error),
+            AdminError::Unknown { .. } => Failure::unknown(
+                self.survey().await.sentence(&error),
+                "look with `annulus status` whether it was done before you ask again",
+            ),
+            error => Failure::failed(error, "ask another server with --endpoints, and report this"),
+        }
+    }
+
+    /// Asks every server by itself whether it is there.
+    pub async fn survey(&self) -> Survey {
+        let first = self.probe(&self.endpoints).await;
+        let known = first.iter().find_map(|(_, view)| view.as_ref());
+        let servers: Vec<ServerView> = known.map(|view| view.servers.clone()).unwrap_or_default();
+        // Servers that were not named as endpoints may be the ones that matter.
+        let others: Vec<Endpoint> = servers
+            .iter()
+            .filter_map(|server| server.endpoint.parse().ok())
+            .filter(|endpoint| !self.endpoints.contains(endpoint))
+            .collect();
+        let second = self.probe(&others).await;
+        let answers: Vec<_> = first.into_iter().chain(second).collect();
+        let newest = answers
+            .iter()
+            .filter_map(|(_, view)| view.as_ref())
+            .max_by_key(|view| view.freshness.applied_index);
+        Survey {
+            stale: newest.cloned(),
+            servers,
+            silent: answers
+                .iter()
+                .filter(|(_, view)| view.is_none())
+                .map(|(endpoint, _)| endpoint.to_string())
+                .collect(),
+        }
+    }
+
+    async fn probe(&self, endpoints: &[Endpoint]) -> Vec<(Endpoint, Option<ClusterView>)> {
+        join_all(endpoints.iter().map(|endpoint| async move {
+            let config = AdminConfig {
+                deadline: PROBE_LIMIT,
+                ..AdminConfig::new(vec![endpoint.clone()])
+            };
+            let view = match AdminClient::start(config) {
+                Ok(client) => client.cluster_status(admin::Read::Local).await.ok(),
+                Err(_) => None,
+            };
+            (endpoint.clone(), view.map(ClusterView::from))
+        }))
+        .await
+    }
+}
+
+/// Who is there.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// What the best informed server that answered knows; none answered if absent.
+    pub stale: Option<ClusterView>,
+    /// The cluster's servers, as far as one that answered knows them.
+    servers: Vec<ServerView>,
+    /// Endpoints that gave no answer.
+    silent: Vec<String>,
+}
+
+impl Survey {
+    fn sentence(&self, error: &impl fmt::Display) -> String {
+        match &self.stale {
+            None => format!("no server answers: {error}"),
+            Some(_) if self.servers.is_empty() => {
+                "the servers are up and do not belong to a cluster yet".to_owned()
+            }
+            Some(_) => {
+                let is_silent = |server: &&ServerView| self.silent.contains(&server.endpoint);
+                let silent: Vec<String> = self
+                    .servers
+                    .iter()
+                    .filter(is_silent)
+                    .map(|server| format!("server {} at {}", server.id, server.endpoint))
+                    .collect();
+                let all = self.servers.len();
+                let (there, needed) = (all - silent.len(), all / 2 + 1);
+                if there < needed {
+                    let silent = silent.join(", ");
+                    format!("no quorum: {there} of {all} reachable, {needed} needed; no answer from {silent}")
+                } else {
+                    format!("{there} of {all} servers reachable, and none answers as or for a leader: {error}")
+                }
+            }
+        }
+    }
+
+    fn failure(&self, error: &AdminError) -> Failure {
+        let next = match &self.stale {
+            None => "check --endpoints (or ANNULUS_ENDPOINTS), and that the servers run",
+            Some(_) if self.servers.is_empty() => {
+                "run `annulus cluster init ID=HOST:PORT ..` once, naming all of them"
+            }
+            Some(_) => "start the servers that do not answer; \
+                        `annulus status --local` shows what is known meanwhile",
+        };
+        Failure::unavailable(self.sentence(error), next)
+    }
+}
+
+/// The control plane's messages end with what to do; this adds only where that is missing.
+fn refused(name: &str, message: &str) -> Failure {
+    let next = match name {
+        "NotRegistered" => "`annulus kv serve --node ..` starts one; `annulus node list` shows all",
+        "ShortensLists" | "EmptiesZone" | "TooFewNodes" | "TooFewZones" => {
+            "start and join more nodes, or accept it where --accept exists"
+        }
+        "StaleLayout" => "`annulus status` shows the layout epoch as it is",
+        "TooLateToAbort" => "wait for its end, then ask for the opposite change",
+        "ChangeEnded" | "UnknownChange" => "`annulus ring show` lists the changes",
+        "UnknownRing" => "`annulus ring list` shows the rings",
+        _ => "the message says why; the same request gets the same answer",
+    };
+    Failure::refused(format!("{message} ({name})"), next)
+}
+
+/// The newest snapshot of a ring, from whichever server answers.
+pub async fn newest_snapshot(global: &Global, ring: &RingName) -> Result<Arc<Snapshot>> {
+    let admin = Admin::new(global)?;
+    match admin.snapshot(ring, None, Read::Leader).await {
+        Ok(snapshot) => Ok(Arc::new(snapshot)),
+        Err(failure) if failure.kind() == crate::exit::Kind::Unavailable => {
+            // Where a key lives is known without a leader too; it only may be old.
+            let Ok(snapshot) = admin.snapshot(ring, None, Read::Local).await else {
+                return Err(failure);
+            };
+            eprintln!("STALE: {failure}");
+            Ok(Arc::new(snapshot))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{exit::Kind, render::Wide};
+
+    fn server(id: u64) -> ServerView {
+        let endpoint = format!("127.0.0.1:700{id}");
+        ServerView { id: Wide(id), endpoint, voter: true, matched_index: None }
+    }
+
+    fn survey(servers: u64, silent: &[u64]) -> Survey {
+        Survey {
+            stale: Some(ClusterView::from(v1::ClusterStatus::default())),
+            servers: (1..=servers).map(server).collect(),
+            silent: silent.iter().map(|id| server(*id).endpoint).collect(),
+        }
+    }
+
+    #[test]
+    fn a_lost_quorum_names_who_does_not_answer() {
+        let error = AdminError::Unavailable { tried: Vec::new() };
+        let failure = survey(3, &[2, 3]).failure(&error);
+        assert_eq!(failure.kind(), Kind::Unavailable);
+        let text = failure.to_string();
+        assert!(text.contains("no quorum: 1 of 3 reachable, 2 needed"), "{text}");
+        assert!(text.contains("server 2 at 127.0.0.1:7002, server 3 at 127.0.0.1:7003"), "{text}");
+    }
+
+    #[test]
+    fn servers_of_no_cluster_are_told_how_to_found_one() {
+        let error = AdminError::Unavailable { tried: Vec::new() };
+        let text = survey(0, &[]).failure(&error).to_string();
+        assert!(text.contains("annulus cluster init"), "{text}");
+        let text = Survey::default().failure(&error).to_string();
+        assert!(text.contains("no server answers") && text.contains("--endpoints"), "{text}");
+    }
+}

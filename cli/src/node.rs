@@ -1,0 +1,130 @@
+//! `annulus node`: joining, draining and showing data nodes.
+
+use std::io::{self, Write};
+
+use annulus_ring::{NodeId, RingName};
+use serde::Serialize;
+
+use crate::{
+    args::{ChangeArgs, Global, NodeCommand},
+    connect::{Accepted, Admin, Read},
+    exit::{Failure, Result},
+    progress,
+    render::{self, Render, Wide},
+    views::{NodeView, write_nodes},
+};
+
+/// Runs `annulus node ..`.
+pub async fn run(global: &Global, command: NodeCommand) -> Result {
+    let admin = Admin::new(global)?;
+    match command {
+        NodeCommand::Join { ring, node, zone, weight, change } => {
+            let accepted = admin.join(&ring, &node, zone, weight, change.expect_layout).await?;
+            follow(global, &admin, Asked { ring, node, kind: "join" }, accepted, &change).await
+        }
+        NodeCommand::Drain { ring, node, change } => {
+            let accepted = admin.drain(&ring, &node, change.expect_layout).await?;
+            follow(global, &admin, Asked { ring, node, kind: "drain" }, accepted, &change).await
+        }
+        NodeCommand::Abort { ring, change } => {
+            let aborted = admin.abort(&ring, change).await?;
+            let done = Done::new(&ring, format!("change {change} is aborted"), &aborted);
+            render::print(global.output, &done)
+        }
+        NodeCommand::Settle { ring } => {
+            let settled = admin.settle(&ring).await?;
+            render::print(global.output, &Done::new(&ring, "the soak is over".to_owned(), &settled))
+        }
+        NodeCommand::List { ring, local } => {
+            let nodes = admin.ring(&ring, Read::from(local)).await?.nodes;
+            render::print(global.output, &NodeList { nodes })
+        }
+        NodeCommand::Show { ring, node, local } => {
+            let nodes = admin.ring(&ring, Read::from(local)).await?.nodes;
+            let found = nodes.into_iter().find(|known| known.node == node.as_str());
+            let node = found.ok_or_else(|| {
+                Failure::refused(
+                    format!("ring {ring} knows no node {node}"),
+                    format!("`annulus node list {ring}` shows those it knows"),
+                )
+            })?;
+            render::print(global.output, &node)
+        }
+    }
+}
+
+struct Asked {
+    ring: RingName,
+    node: NodeId,
+    kind: &'static str,
+}
+
+async fn follow(
+    global: &Global,
+    admin: &Admin,
+    asked: Asked,
+    accepted: Accepted,
+    how: &ChangeArgs,
+) -> Result {
+    let Asked { ring, node, kind } = asked;
+    let Accepted { change_id, .. } = accepted;
+    if change_id == 0 {
+        // Before founding a join only collects.
+        let what = format!("{kind} of {node} is noted");
+        return render::print(global.output, &Done::new(&ring, what, &accepted));
+    }
+    if how.detach {
+        let what = format!("change {change_id}, {kind} {node}, is accepted");
+        let next = progress::how_to_go_on(global, &ring, change_id);
+        render::print(global.output, &Done::new(&ring, what, &accepted))?;
+        eprintln!("{next}");
+        return Ok(());
+    }
+    let sentence = format!("change {change_id}, {kind} {node}, is accepted");
+    progress::say_accepted(global, &sentence, &accepted.notes);
+    progress::wait(global, admin, &ring, change_id).await?;
+    let epoch = admin.ring(&ring, Read::Leader).await.map_or(accepted.epoch, |r| r.epoch.0);
+    let what = format!("change {change_id}, {kind} {node}, is done");
+    render::print(global.output, &Done::new(&ring, what, &Accepted { epoch, ..accepted }))
+}
+
+#[derive(Serialize)]
+struct Done {
+    ring: String,
+    change_id: Wide,
+    epoch: Wide,
+    what: String,
+    notes: Vec<String>,
+}
+
+impl Done {
+    fn new(ring: &RingName, what: String, accepted: &Accepted) -> Self {
+        let Accepted { change_id, epoch, notes } = accepted;
+        let (change_id, epoch, notes) = (Wide(*change_id), Wide(*epoch), notes.clone());
+        Self { ring: ring.to_string(), change_id, epoch, what, notes }
+    }
+}
+
+impl Render for Done {
+    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "ring {}: {}, epoch {}", self.ring, self.what, self.epoch)?;
+        self.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+    }
+}
+
+#[derive(Serialize)]
+struct NodeList {
+    nodes: Vec<NodeView>,
+}
+
+impl Render for NodeList {
+    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_nodes(out, &self.nodes)
+    }
+}
+
+impl Render for NodeView {
+    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_nodes(out, std::slice::from_ref(self))
+    }
+}

@@ -1,0 +1,14 @@
+//! The library against stub servers on loopback.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy knows test functions, not what they share"
+)]
+
+mod admin;
+mod damage;
+mod disk;
+mod rings;
+mod router;
+mod stub;
+mod watch;

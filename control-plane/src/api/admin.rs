@@ -1,0 +1,585 @@
+//! Operators' calls: decode, check, propose or read, encode.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use annulus_membership::{
+    Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId, RingCommand,
+    RingConfig, found_command,
+};
+use annulus_proto::{
+    convert::{self, EpochRef},
+    v1,
+};
+use annulus_ring::{Epoch, HashName, NodeId, Replication, RingName};
+use tonic::{Request, Response, Status};
+
+use super::{
+    pass_on::{Call, Place, admin_of, explain, passed, probe},
+    show,
+    status::ApiError,
+};
+use crate::{context::Context, raft::InitError};
+
+/// The service; every server answers it.
+#[derive(Clone, Debug)]
+pub(crate) struct Admin {
+    pub(crate) context: Arc<Context>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Admin {
+    /// Has a command about `ring` decided.
+    async fn change(
+        &self,
+        call: Call,
+        request_id: &[u8],
+        ring: &str,
+        command: RingCommand,
+    ) -> Result<v1::MutationResponse, ApiError> {
+        let request_id = request_id_of(request_id)?;
+        let ring = convert::ring_name("ring", ring)?;
+        self.propose(call, request_id, ring, command).await
+    }
+
+    async fn propose(
+        &self,
+        call: Call,
+        request_id: RequestId,
+        ring: RingName,
+        command: RingCommand,
+    ) -> Result<v1::MutationResponse, ApiError> {
+        let kind = show::kind(&command);
+        tracing::info!(%ring, %request_id, kind, "operator asks");
+        let command = Command::Ring {
+            ring: ring.clone(),
+            command,
+        };
+        let proposal = Proposal {
+            request_id: Some(request_id),
+            command,
+        };
+        let outcome = self.context.node.propose(proposal, call.left()).await;
+        self.context.metrics.proposed(kind, &outcome);
+        match outcome {
+            Ok(outcome) => answer(outcome),
+            Err(error) => Err(explain(&self.context, error.into()).await),
+        }
+    }
+
+    async fn found(
+        &self,
+        call: Call,
+        request: v1::FoundRingRequest,
+    ) -> Result<v1::MutationResponse, ApiError> {
+        let request_id = request_id_of(&request.request_id)?;
+        let ring = convert::ring_name("ring", &request.ring)?;
+        if request.nodes.len() > MAX_MEMBERS {
+            let found = request.nodes.len();
+            return Err(ApiError::field(
+                "nodes",
+                format!("{found}, at most {MAX_MEMBERS}"),
+            ));
+        }
+        let nodes: Vec<NodeId> = request
+            .nodes
+            .iter()
+            .map(|node| convert::node_id("nodes", node))
+            .collect::<Result<_, _>>()?;
+        // The evidence is what the leader's links say, so the leader makes the command.
+        let leader = match call.place(&self.context).await? {
+            Place::Here => None,
+            Place::Leader(leader) => Some(leader),
+        };
+        if let Some(leader) = leader {
+            let mut client = admin_of(&self.context, &leader.endpoint)?;
+            let answer = client.found_ring(call.pass_on(request));
+            return passed(call, &leader, true, answer).await;
+        }
+        let made = self.context.node.shared().read(|state, _| {
+            if let Some(outcome) = state.answer(request_id) {
+                return Err(answer(outcome.clone()));
+            }
+            self.context
+                .links
+                .with_reports(&ring, |reports| {
+                    found_command(state, &ring, &nodes, reports, request.accept)
+                })
+                .map_err(|rejection| Err(rejection.into()))
+        });
+        match made {
+            Ok(command) => self.propose(call, request_id, ring, command).await,
+            Err(answer) => answer,
+        }
+    }
+
+    async fn init(
+        &self,
+        call: Call,
+        request: v1::InitClusterRequest,
+    ) -> Result<v1::InitClusterResponse, ApiError> {
+        let mut servers = BTreeMap::new();
+        for server in &request.servers {
+            let endpoint = convert::endpoint("servers.endpoint", &server.endpoint)?;
+            if server.id == 0 {
+                return Err(ApiError::field("servers.id", "0; server ids start at 1"));
+            }
+            if servers.insert(server.id, endpoint.to_string()).is_some() {
+                let reason = format!("{} is named twice", server.id);
+                return Err(ApiError::field("servers.id", reason));
+            }
+        }
+        let own = self.context.config.server_id.get();
+        match servers.get(&own) {
+            Some(endpoint) if *endpoint == self.context.endpoint.as_str() => {}
+            Some(endpoint) => {
+                let reason = format!(
+                    "server {own} is named at {endpoint}, it advertises {}",
+                    self.context.endpoint
+                );
+                return Err(ApiError::Init(InitError::BadServers { reason }));
+            }
+            None => {
+                let reason = format!("server {own}, which was asked, is not among them");
+                return Err(ApiError::Init(InitError::BadServers { reason }));
+            }
+        }
+        if !self.context.node.standing().initialised() {
+            self.look_at_peers(&servers).await?;
+        }
+        let cluster_id = self
+            .context
+            .node
+            .init(servers, call.left())
+            .await
+            .map_err(ApiError::Init)?;
+        tracing::info!(%cluster_id, "cluster is initialised");
+        Ok(v1::InitClusterResponse {
+            cluster_id: convert::id128_bytes(cluster_id.0),
+        })
+    }
+
+    /// Every server named must answer under its id and belong to no cluster: a group founded
+    /// with a member of another would be two clusters at once, or none.
+    async fn look_at_peers(&self, servers: &BTreeMap<u64, String>) -> Result<(), ApiError> {
+        let own = self.context.config.server_id.get();
+        for (&id, endpoint) in servers.iter().filter(|(id, _)| **id != own) {
+            let refuse = |reason: String, silent| ApiError::BadPeer {
+                id,
+                endpoint: endpoint.clone(),
+                reason,
+                silent,
+            };
+            let status = match probe(&self.context, endpoint).await {
+                Ok(status) => status,
+                Err(error) => {
+                    let reason = format!("does not answer ({error}): start it, then ask again");
+                    return Err(refuse(reason, true));
+                }
+            };
+            let found = status.freshness.map_or(0, |freshness| freshness.server_id);
+            if found != id {
+                return Err(refuse(format!("says that it is server {found}"), false));
+            }
+            // Being a member of this very group is what a repeated call finds.
+            let group: BTreeMap<u64, String> = status
+                .servers
+                .into_iter()
+                .map(|server| (server.id, server.endpoint))
+                .collect();
+            if !group.is_empty() && group != *servers {
+                return Err(refuse(
+                    "belongs to another cluster already".to_owned(),
+                    false,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings this server's state up to the call, where it asks for that.
+    async fn freshness(&self, call: Call, mode: i32) -> Result<v1::Freshness, ApiError> {
+        let linearizable = linearizable(mode)?;
+        if linearizable {
+            let read = self.context.node.linearize(call.patience()).await;
+            if let Err(error) = read {
+                return Err(explain(&self.context, error.into()).await);
+            }
+        }
+        Ok(self.freshness_now(linearizable))
+    }
+
+    fn freshness_now(&self, linearizable: bool) -> v1::Freshness {
+        v1::Freshness {
+            server_id: self.context.config.server_id.get(),
+            applied_index: self.context.node.applied().borrow().index,
+            age_ms: if linearizable {
+                0
+            } else {
+                self.context.behind_ms()
+            },
+            linearizable,
+        }
+    }
+
+    /// For reads that show what only the leader knows: where they are to be answered.
+    async fn place(&self, call: Call, mode: i32) -> Result<(Place, v1::Freshness), ApiError> {
+        let linearizable = linearizable(mode)?;
+        let place = if linearizable {
+            call.place(&self.context).await?
+        } else {
+            Place::Here
+        };
+        Ok((place, self.freshness_now(linearizable)))
+    }
+
+    fn show_ring(
+        &self,
+        name: &RingName,
+        freshness: v1::Freshness,
+    ) -> Result<v1::RingStatus, ApiError> {
+        let context = &self.context;
+        context.node.shared().read(|state, _| {
+            let ring = state.rings.get(name);
+            ring.map(|ring| show::ring(context, state, name, ring, freshness))
+                .ok_or_else(|| unknown_ring(name))
+        })
+    }
+
+    fn show_rings(&self, freshness: v1::Freshness) -> Vec<v1::RingStatus> {
+        let context = &self.context;
+        context.node.shared().read(|state, _| {
+            let rings = state.rings.iter();
+            rings
+                .map(|(name, ring)| show::ring(context, state, name, ring, freshness))
+                .collect()
+        })
+    }
+
+    async fn cluster_status(
+        &self,
+        call: Call,
+        request: v1::ClusterStatusRequest,
+    ) -> Result<v1::ClusterStatus, ApiError> {
+        match self.place(call, request.mode).await? {
+            (Place::Here, freshness) => {
+                let rings = self.show_rings(freshness);
+                Ok(show::cluster(&self.context, rings, freshness))
+            }
+            (Place::Leader(leader), _) => {
+                let mut client = admin_of(&self.context, &leader.endpoint)?;
+                let answer = client.get_cluster_status(call.pass_on(request));
+                passed(call, &leader, false, answer).await
+            }
+        }
+    }
+
+    async fn list(
+        &self,
+        call: Call,
+        request: v1::ListRingsRequest,
+    ) -> Result<v1::ListRingsResponse, ApiError> {
+        match self.place(call, request.mode).await? {
+            (Place::Here, freshness) => Ok(v1::ListRingsResponse {
+                rings: self.show_rings(freshness),
+                freshness: Some(freshness),
+            }),
+            (Place::Leader(leader), _) => {
+                let mut client = admin_of(&self.context, &leader.endpoint)?;
+                passed(
+                    call,
+                    &leader,
+                    false,
+                    client.list_rings(call.pass_on(request)),
+                )
+                .await
+            }
+        }
+    }
+
+    async fn get(
+        &self,
+        call: Call,
+        request: v1::GetRingRequest,
+    ) -> Result<v1::RingStatus, ApiError> {
+        let ring = convert::ring_name("ring", &request.ring)?;
+        match self.place(call, request.mode).await? {
+            (Place::Here, freshness) => self.show_ring(&ring, freshness),
+            (Place::Leader(leader), _) => {
+                let mut client = admin_of(&self.context, &leader.endpoint)?;
+                passed(call, &leader, false, client.get_ring(call.pass_on(request))).await
+            }
+        }
+    }
+
+    async fn snapshot(
+        &self,
+        call: Call,
+        request: v1::GetSnapshotRequest,
+    ) -> Result<v1::GetSnapshotResponse, ApiError> {
+        let name = convert::ring_name("ring", &request.ring)?;
+        let freshness = self.freshness(call, request.mode).await?;
+        let snapshot = self.context.node.shared().read(|state, shelf| {
+            let ring = state.rings.get(&name).ok_or_else(|| unknown_ring(&name))?;
+            let epoch = if request.epoch == 0 {
+                ring.epoch
+            } else {
+                Epoch(request.epoch)
+            };
+            shelf
+                .get(&name, epoch)
+                .ok_or_else(|| ApiError::UnknownEpoch {
+                    epoch: epoch.0,
+                    oldest: shelf
+                        .epochs(&name)
+                        .first()
+                        .map_or(ring.epoch, |kept| kept.1),
+                    newest: ring.epoch,
+                    ring: name.clone(),
+                })
+        })?;
+        Ok(v1::GetSnapshotResponse {
+            freshness: Some(freshness),
+            snapshot: Some(snapshot),
+        })
+    }
+
+    async fn epochs(
+        &self,
+        call: Call,
+        request: v1::ListEpochsRequest,
+    ) -> Result<v1::ListEpochsResponse, ApiError> {
+        let name = convert::ring_name("ring", &request.ring)?;
+        let freshness = self.freshness(call, request.mode).await?;
+        let kept = self
+            .context
+            .node
+            .shared()
+            .read(|state, shelf| state.rings.contains_key(&name).then(|| shelf.epochs(&name)));
+        let epochs = kept.ok_or_else(|| unknown_ring(&name))?.into_iter();
+        Ok(v1::ListEpochsResponse {
+            freshness: Some(freshness),
+            epochs: epochs
+                .map(|(generation, epoch, checksum)| {
+                    EpochRef {
+                        generation,
+                        epoch,
+                        checksum,
+                    }
+                    .into()
+                })
+                .collect(),
+        })
+    }
+}
+
+/// What became of a command, for its caller.
+fn answer(outcome: Outcome) -> Result<v1::MutationResponse, ApiError> {
+    match outcome {
+        Outcome::Applied(applied) => Ok(v1::MutationResponse {
+            change_id: applied.change.map_or(0, |change| change.0),
+            epoch: applied.epoch.0,
+            notes: applied.notes,
+        }),
+        Outcome::Rejected(rejection) => Err(rejection.into()),
+    }
+}
+
+fn unknown_ring(ring: &RingName) -> ApiError {
+    annulus_membership::Rejection::UnknownRing { ring: ring.clone() }.into()
+}
+
+fn request_id_of(bytes: &[u8]) -> Result<RequestId, ApiError> {
+    Ok(RequestId(convert::id128("request_id", bytes)?))
+}
+
+fn linearizable(mode: i32) -> Result<bool, ApiError> {
+    match v1::ReadMode::try_from(mode) {
+        Ok(v1::ReadMode::Linearizable) => Ok(true),
+        Ok(v1::ReadMode::Local) => Ok(false),
+        Ok(v1::ReadMode::Unspecified) | Err(_) => Err(ApiError::field(
+            "mode",
+            format!("{mode}; 1 is linearizable, 2 is local"),
+        )),
+    }
+}
+
+/// Settings of a new ring; 0 and empty are defaults.
+fn config_of(request: &v1::CreateRingRequest) -> Result<RingConfig, ApiError> {
+    let small = |field: &'static str, value: u32| {
+        u8::try_from(value).map_err(|_| ApiError::field(field, format!("{value}, at most 255")))
+    };
+    let defaults = RingConfig::default();
+    let or = |value: u8, default: u8| if value == 0 { default } else { value };
+    let rf = or(small("rf", request.rf)?, defaults.replication.rf);
+    let majority = rf / 2 + 1;
+    Ok(RingConfig {
+        slot_bits: or(small("slot_bits", request.slot_bits)?, defaults.slot_bits),
+        hash: if request.hash.is_empty() {
+            HashName::default()
+        } else {
+            request.hash.parse::<HashName>()?
+        },
+        seed: request.seed,
+        replication: Replication {
+            rf,
+            w: or(small("w", request.w)?, majority),
+            r: or(small("r", request.r)?, majority),
+        },
+        soak_ms: request.soak_ms.unwrap_or(defaults.soak_ms),
+        grace_ms: request.grace_ms.unwrap_or(defaults.grace_ms),
+    })
+}
+
+fn join_of(request: &v1::JoinNodeRequest) -> Result<RingCommand, ApiError> {
+    let zone = match request.zone.as_str() {
+        "" => None,
+        zone => Some(convert::zone("zone", zone)?),
+    };
+    let weight = request
+        .weight
+        .map(|weight| convert::weight("weight", weight))
+        .transpose()?;
+    let node = convert::node_id("node", &request.node)?;
+    Ok(RingCommand::Change {
+        change: Change::Join { node, zone, weight },
+        expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
+    })
+}
+
+#[tonic::async_trait]
+impl v1::admin_server::Admin for Admin {
+    async fn init_cluster(
+        &self,
+        request: Request<v1::InitClusterRequest>,
+    ) -> Answer<v1::InitClusterResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(self.init(call, request.into_inner()).await?))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        request: Request<v1::ClusterStatusRequest>,
+    ) -> Answer<v1::ClusterStatus> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(
+            self.cluster_status(call, request.into_inner()).await?,
+        ))
+    }
+
+    async fn create_ring(
+        &self,
+        request: Request<v1::CreateRingRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let config = config_of(&request)?;
+        let command = RingCommand::Create {
+            config,
+            accept: request.accept,
+        };
+        Ok(Response::new(
+            self.change(call, &request.request_id, &request.ring, command)
+                .await?,
+        ))
+    }
+
+    async fn found_ring(
+        &self,
+        request: Request<v1::FoundRingRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(self.found(call, request.into_inner()).await?))
+    }
+
+    async fn list_rings(
+        &self,
+        request: Request<v1::ListRingsRequest>,
+    ) -> Answer<v1::ListRingsResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(self.list(call, request.into_inner()).await?))
+    }
+
+    async fn get_ring(&self, request: Request<v1::GetRingRequest>) -> Answer<v1::RingStatus> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(self.get(call, request.into_inner()).await?))
+    }
+
+    async fn join_node(
+        &self,
+        request: Request<v1::JoinNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let command = join_of(&request)?;
+        Ok(Response::new(
+            self.change(call, &request.request_id, &request.ring, command)
+                .await?,
+        ))
+    }
+
+    async fn drain_node(
+        &self,
+        request: Request<v1::DrainNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let command = RingCommand::Change {
+            change: Change::Drain { node },
+            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
+        };
+        Ok(Response::new(
+            self.change(call, &request.request_id, &request.ring, command)
+                .await?,
+        ))
+    }
+
+    async fn abort_change(
+        &self,
+        request: Request<v1::AbortChangeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let command = RingCommand::Abort {
+            change: ChangeId(request.change_id),
+        };
+        Ok(Response::new(
+            self.change(call, &request.request_id, &request.ring, command)
+                .await?,
+        ))
+    }
+
+    async fn settle_transition(
+        &self,
+        request: Request<v1::SettleRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let command = RingCommand::Settle;
+        Ok(Response::new(
+            self.change(call, &request.request_id, &request.ring, command)
+                .await?,
+        ))
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<v1::GetSnapshotRequest>,
+    ) -> Answer<v1::GetSnapshotResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(
+            self.snapshot(call, request.into_inner()).await?,
+        ))
+    }
+
+    async fn list_epochs(
+        &self,
+        request: Request<v1::ListEpochsRequest>,
+    ) -> Answer<v1::ListEpochsResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(
+            self.epochs(call, request.into_inner()).await?,
+        ))
+    }
+}
