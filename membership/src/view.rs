@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use annulus_ring::{
-    Layout, Member, NodeId, Replication, RingName, SlotChange, Snapshot, Transition,
+    Candidate, Layout, Member, MemberState, NodeId, Replication, RingName, SlotChange, Snapshot,
+    Transition, Weight,
     place::{self, Shortfall},
     snapshot::FORMAT,
 };
@@ -71,7 +72,18 @@ impl RingState {
     /// How far the lists are from what the members allow.
     #[must_use]
     pub fn shortfall(&self) -> Shortfall {
-        place::shortfall(&self.slots, &self.candidates())
+        let mut candidates = self.candidates();
+        // A member that drains still counts where it is listed, and asks for nothing.
+        let draining = self
+            .members
+            .values()
+            .filter(|one| one.state == MemberState::Draining);
+        candidates.extend(draining.map(|member| Candidate {
+            handle: member.handle,
+            zone: member.zone.clone(),
+            weight: Weight::ZERO,
+        }));
+        place::shortfall(&self.slots, &candidates)
     }
 
     /// Per member: in how many lists it is, and how many it leads, at this moment's read sets.

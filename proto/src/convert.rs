@@ -102,7 +102,11 @@ pub fn endpoint(field: &'static str, value: &str) -> Result<Endpoint, ConvertErr
 /// [`ConvertError::Value`] above [`annulus_ring::node::MAX_WEIGHT`].
 pub fn weight(field: &'static str, value: u32) -> Result<Weight, ConvertError> {
     let expected = "0 to 1000000";
-    Weight::new(value).ok_or(ConvertError::Value { field, found: value.into(), expected })
+    Weight::new(value).ok_or(ConvertError::Value {
+        field,
+        found: value.into(),
+        expected,
+    })
 }
 
 /// A message that must be there.
@@ -114,7 +118,11 @@ pub fn required<T>(field: &'static str, value: Option<T>) -> Result<T, ConvertEr
 }
 
 fn array<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], ConvertError> {
-    let wrong = ConvertError::Length { field, found: bytes.len(), expected: N };
+    let wrong = ConvertError::Length {
+        field,
+        found: bytes.len(),
+        expected: N,
+    };
     bytes.try_into().map_err(|_| wrong)
 }
 
@@ -168,7 +176,10 @@ pub fn checksum_bytes(checksum: Checksum) -> Bytes {
 /// [`ConvertError::Order`] at the first that does not rise.
 pub fn sorted_slots(field: &'static str, slots: &[u32]) -> Result<Vec<Slot>, ConvertError> {
     if let Some(pair) = slots.windows(2).find(|pair| pair[0] >= pair[1]) {
-        return Err(ConvertError::Order { field, found: pair[1] });
+        return Err(ConvertError::Order {
+            field,
+            found: pair[1],
+        });
     }
     Ok(slots.iter().copied().map(Slot).collect())
 }
@@ -184,12 +195,18 @@ pub fn slot_set(set: &v1::SlotSet) -> Result<(SessionId, Vec<Slot>), ConvertErro
 /// Copies of one session, as a message.
 #[must_use]
 pub fn slot_set_message(session: SessionId, slots: &[Slot]) -> v1::SlotSet {
-    v1::SlotSet { session: session.0, slots: slots.iter().map(|slot| slot.0).collect() }
+    v1::SlotSet {
+        session: session.0,
+        slots: slots.iter().map(|slot| slot.0).collect(),
+    }
 }
 
 impl From<Position> for v1::Position {
     fn from(position: Position) -> Self {
-        Self { reign: position.reign.0, seq: position.seq }
+        Self {
+            reign: position.reign.0,
+            seq: position.seq,
+        }
     }
 }
 
@@ -201,14 +218,20 @@ impl From<v1::Position> for Position {
 
 impl From<(Slot, Position)> for v1::SlotPosition {
     fn from((slot, position): (Slot, Position)) -> Self {
-        Self { slot: slot.0, position: Some(position.into()) }
+        Self {
+            slot: slot.0,
+            position: Some(position.into()),
+        }
     }
 }
 
 impl TryFrom<v1::SlotPosition> for (Slot, Position) {
     type Error = ConvertError;
     fn try_from(message: v1::SlotPosition) -> Result<Self, ConvertError> {
-        Ok((Slot(message.slot), required("position", message.position)?.into()))
+        Ok((
+            Slot(message.slot),
+            required("position", message.position)?.into(),
+        ))
     }
 }
 
@@ -264,7 +287,11 @@ impl From<MemberState> for v1::MemberState {
 pub fn member_state(field: &'static str, found: i32) -> Result<Option<MemberState>, ConvertError> {
     Ok(match v1::MemberState::try_from(found) {
         Ok(v1::MemberState::Unspecified) => {
-            return Err(ConvertError::Value { field, found: 0, expected: "a state" });
+            return Err(ConvertError::Value {
+                field,
+                found: 0,
+                expected: "a state",
+            });
         }
         Ok(v1::MemberState::Joining) => Some(MemberState::Joining),
         Ok(v1::MemberState::Copying) => Some(MemberState::Copying),
@@ -292,9 +319,11 @@ impl From<Availability> for v1::Availability {
 /// [`ConvertError::Value`] when it is unspecified.
 pub fn availability(field: &'static str, found: i32) -> Result<Availability, ConvertError> {
     match v1::Availability::try_from(found) {
-        Ok(v1::Availability::Unspecified) => {
-            Err(ConvertError::Value { field, found: 0, expected: "an availability" })
-        }
+        Ok(v1::Availability::Unspecified) => Err(ConvertError::Value {
+            field,
+            found: 0,
+            expected: "an availability",
+        }),
         Ok(v1::Availability::Up) => Ok(Availability::Up),
         Ok(v1::Availability::Down) | Err(_) => Ok(Availability::Down),
     }
@@ -451,7 +480,10 @@ mod tests {
             bend(&mut message);
             Hello::try_from(message).unwrap_err().to_string()
         };
-        assert_eq!(bent(|m| m.birth = Bytes::new()), "field birth has 0 bytes, expected 16");
+        assert_eq!(
+            bent(|m| m.birth = Bytes::new()),
+            "field birth has 0 bytes, expected 16"
+        );
         assert_eq!(bent(|m| m.zone.clear()), "field zone: zone is empty");
         assert_eq!(
             bent(|m| m.weight = 1_000_001),
@@ -461,10 +493,27 @@ mod tests {
 
     #[test]
     fn slots_of_a_set_rise() {
-        let set = |slots: &[u32]| slot_set(&v1::SlotSet { session: 4, slots: slots.to_vec() });
+        let set = |slots: &[u32]| {
+            slot_set(&v1::SlotSet {
+                session: 4,
+                slots: slots.to_vec(),
+            })
+        };
         assert_eq!(set(&[1, 5]), Ok((SessionId(4), vec![Slot(1), Slot(5)])));
-        assert_eq!(set(&[5, 5]), Err(ConvertError::Order { field: "slots", found: 5 }));
-        assert_eq!(set(&[5, 1]), Err(ConvertError::Order { field: "slots", found: 1 }));
+        assert_eq!(
+            set(&[5, 5]),
+            Err(ConvertError::Order {
+                field: "slots",
+                found: 5
+            })
+        );
+        assert_eq!(
+            set(&[5, 1]),
+            Err(ConvertError::Order {
+                field: "slots",
+                found: 1
+            })
+        );
     }
 
     #[test]

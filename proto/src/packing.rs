@@ -103,7 +103,11 @@ pub(crate) fn unpack(
         }
         take(list);
     }
-    if pending == 0 { Ok(()) } else { Err(Damage::Padding) }
+    if pending == 0 {
+        Ok(())
+    } else {
+        Err(Damage::Padding)
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +115,10 @@ mod tests {
     use super::*;
 
     fn lists(numbers: &[&[u16]]) -> Vec<List> {
-        numbers.iter().map(|list| list.iter().copied().map(Handle).collect()).collect()
+        numbers
+            .iter()
+            .map(|list| list.iter().copied().map(Handle).collect())
+            .collect()
     }
 
     fn round_trip(lists: &[List], rf: usize) -> (u32, Bytes) {

@@ -82,9 +82,11 @@ impl Shelf {
         max_bytes: usize,
     ) {
         let history = self.rings.entry(ring.clone()).or_default();
-        if history.epochs.back().is_some_and(|last| {
-            (generation, epoch) <= (last.generation, last.epoch)
-        }) {
+        if history
+            .epochs
+            .back()
+            .is_some_and(|last| (generation, epoch) <= (last.generation, last.epoch))
+        {
             return;
         }
         history.add(
@@ -131,14 +133,25 @@ impl Shelf {
     #[must_use]
     pub fn get(&self, ring: &RingName, epoch: Epoch) -> Option<v1::SnapshotBytes> {
         let history = self.rings.get(ring)?;
-        history.message(history.epochs.iter().rev().find(|kept| kept.epoch == epoch)?)
+        history.message(
+            history
+                .epochs
+                .iter()
+                .rev()
+                .find(|kept| kept.epoch == epoch)?,
+        )
     }
 
     /// A ring's kept epochs with their checksums, oldest first.
     #[must_use]
     pub fn epochs(&self, ring: &RingName) -> Vec<(Generation, Epoch, Checksum)> {
-        let kept = self.rings.get(ring).into_iter().flat_map(|history| &history.epochs);
-        kept.map(|kept| (kept.generation, kept.epoch, kept.checksum)).collect()
+        let kept = self
+            .rings
+            .get(ring)
+            .into_iter()
+            .flat_map(|history| &history.epochs);
+        kept.map(|kept| (kept.generation, kept.epoch, kept.checksum))
+            .collect()
     }
 
     /// Rings that have kept epochs, by name.
@@ -160,7 +173,10 @@ impl History {
             let stored = &mut self.bytes;
             let counted = self.sections.entry(*hash).or_insert_with(|| {
                 *stored += bytes.len();
-                Counted { bytes: bytes.clone(), uses: 0 }
+                Counted {
+                    bytes: bytes.clone(),
+                    uses: 0,
+                }
             });
             counted.uses += 1;
         }
@@ -173,7 +189,9 @@ impl History {
         let newest = self.epochs.len().checked_sub(1)?;
         let running = self.epochs[newest].transition;
         let base = running.and_then(|_| {
-            self.epochs.iter().rposition(|kept| kept.transition != running)
+            self.epochs
+                .iter()
+                .rposition(|kept| kept.transition != running)
         });
         // At most one of the first two is the base.
         (0..newest).find(|at| Some(*at) != base)
@@ -181,11 +199,16 @@ impl History {
 
     /// Drops that epoch and the sections only it used; says whether there was one.
     fn trim_oldest(&mut self) -> bool {
-        let Some(kept) = self.oldest_trimmable().and_then(|at| self.epochs.remove(at)) else {
+        let Some(kept) = self
+            .oldest_trimmable()
+            .and_then(|at| self.epochs.remove(at))
+        else {
             return false;
         };
         for hash in &kept.sections {
-            let Some(counted) = self.sections.get_mut(hash) else { continue };
+            let Some(counted) = self.sections.get_mut(hash) else {
+                continue;
+            };
             counted.uses -= 1;
             if counted.uses == 0 {
                 self.bytes -= counted.bytes.len();

@@ -40,10 +40,19 @@ pub struct Encoded {
 impl Encoded {
     /// Hashes sections.
     fn new(format: u32, sections: Vec<Bytes>, transition: Option<TransitionId>) -> Self {
-        let hashes: Vec<_> = sections.iter().map(|section| hash_section(section)).collect();
+        let hashes: Vec<_> = sections
+            .iter()
+            .map(|section| hash_section(section))
+            .collect();
         let lengths = sections.iter().map(Bytes::len);
         let checksum = checksum(format, lengths.zip(&hashes));
-        Self { checksum, sections, hashes, format, transition }
+        Self {
+            checksum,
+            sections,
+            hashes,
+            format,
+            transition,
+        }
     }
 
     /// The message that carries it; shares the bytes.
@@ -291,7 +300,10 @@ pub fn verify_and_decode(
 ) -> Result<annulus_ring::Snapshot, DecodeError> {
     let (header, found) = verify(message, expect)?;
     let snapshot = decode::decode(message, header)?;
-    snapshot.check().map_err(|source| DecodeError::Sense { epoch: found, source })?;
+    snapshot.check().map_err(|source| DecodeError::Sense {
+        epoch: found,
+        source,
+    })?;
     Ok(snapshot)
 }
 
@@ -303,27 +315,47 @@ fn verify(
     let found = message.sections.iter().map(Bytes::len).sum();
     let sections = message.sections.len();
     if sections == 0 || found == 0 || found > MAX_MESSAGE_BYTES {
-        return Err(DecodeError::Length { found, sections, limit: MAX_MESSAGE_BYTES });
+        return Err(DecodeError::Length {
+            found,
+            sections,
+            limit: MAX_MESSAGE_BYTES,
+        });
     }
 
-    let hashes: Vec<_> = message.sections.iter().map(|section| hash_section(section)).collect();
+    let hashes: Vec<_> = message
+        .sections
+        .iter()
+        .map(|section| hash_section(section))
+        .collect();
     let lengths = message.sections.iter().map(Bytes::len);
     let found = checksum(message.format, lengths.zip(&hashes));
     if found.0[..] != message.checksum[..] {
-        let expected = message.checksum[..].try_into().map(Checksum).unwrap_or_default();
+        let expected = message.checksum[..]
+            .try_into()
+            .map(Checksum)
+            .unwrap_or_default();
         return Err(DecodeError::Checksum { found, expected });
     }
 
     decode::format(message.format)?;
     let header = decode::section::<v1::SnapshotHeader>(message, 0)?;
     decode::format(header.format)?;
-    let cluster_id = decode::field(0, crate::convert::cluster_id("cluster_id", &header.cluster_id))?;
+    let cluster_id = decode::field(
+        0,
+        crate::convert::cluster_id("cluster_id", &header.cluster_id),
+    )?;
     if let Some(expected) = expect.cluster_id.filter(|expected| *expected != cluster_id) {
-        return Err(DecodeError::Cluster { found: cluster_id, expected });
+        return Err(DecodeError::Cluster {
+            found: cluster_id,
+            expected,
+        });
     }
     if header.ring != expect.ring.as_str() {
         let expected = expect.ring.clone();
-        return Err(DecodeError::Ring { found: header.ring, expected });
+        return Err(DecodeError::Ring {
+            found: header.ring,
+            expected,
+        });
     }
     let epoch = Epoch(header.epoch);
     if let Some(held) = expect.held {
@@ -341,17 +373,32 @@ fn newer(
     let (generation, epoch) = (Generation(header.generation), Epoch(header.epoch));
     if (generation, epoch) == (held_generation, held) && checksum != held_checksum {
         let (found, held) = (checksum, held_checksum);
-        return Err(DecodeError::Fork { generation, epoch, found, held });
+        return Err(DecodeError::Fork {
+            generation,
+            epoch,
+            found,
+            held,
+        });
     }
     if (generation, epoch) <= (held_generation, held) {
         let (found_generation, found) = (generation, epoch);
-        return Err(DecodeError::NotNewer { found_generation, found, held_generation, held });
+        return Err(DecodeError::NotNewer {
+            found_generation,
+            found,
+            held_generation,
+            held,
+        });
     }
     if generation == held_generation && epoch == held.next() {
         let previous = decode::previous_checksum(header)?;
         if previous != held_checksum {
             let (found, held) = (previous, held_checksum);
-            return Err(DecodeError::Predecessor { generation, epoch, found, held });
+            return Err(DecodeError::Predecessor {
+                generation,
+                epoch,
+                found,
+                held,
+            });
         }
     }
     Ok(())

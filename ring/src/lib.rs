@@ -33,7 +33,7 @@ pub use hash::HashName;
 pub use lookup::{Lookup, LookupError, Route};
 pub use name::{Endpoint, NameError, NodeId, RingName, Zone};
 pub use node::{Availability, Handle, Member, MemberState, Weight};
-pub use place::{AssignError, Candidate, ASSIGNER_VERSION};
+pub use place::{ASSIGNER_VERSION, AssignError, Candidate};
 pub use placement::{Move, SlotChange};
 pub use sets::{Groups, RangeSets, Step};
 pub use slots::{List, Replication, ReplicationError, Slot, SlotTable};

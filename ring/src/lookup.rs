@@ -56,12 +56,20 @@ impl Lookup {
         {
             crate::placement::apply(&mut read, &transition.target);
         }
-        let highest = snapshot.members.iter().map(|member| member.handle.index()).max();
+        let highest = snapshot
+            .members
+            .iter()
+            .map(|member| member.handle.index())
+            .max();
         let mut by_handle = vec![None; highest.map_or(0, |highest| highest + 1)];
         for (at, member) in (0_u32..).zip(&snapshot.members) {
             by_handle[member.handle.index()] = Some(at);
         }
-        Ok(Self { snapshot, read, by_handle })
+        Ok(Self {
+            snapshot,
+            read,
+            by_handle,
+        })
     }
 
     /// The snapshot that was compiled.
@@ -87,7 +95,10 @@ impl Lookup {
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        self.snapshot.layout.hash.hash(self.snapshot.layout.seed, key)
+        self.snapshot
+            .layout
+            .hash
+            .hash(self.snapshot.layout.seed, key)
     }
 
     /// The slot of a key.
@@ -120,9 +131,17 @@ impl Lookup {
         let slot = Slot::of(hash, self.read.bits());
         let replicas = self.read.list(slot);
         if replicas.is_empty() {
-            return Err(LookupError::NoOwner { epoch: self.epoch(), slot });
+            return Err(LookupError::NoOwner {
+                epoch: self.epoch(),
+                slot,
+            });
         }
-        Ok(Route { lookup: self, hash, slot, replicas })
+        Ok(Route {
+            lookup: self,
+            hash,
+            slot,
+            replicas,
+        })
     }
 }
 
@@ -157,6 +176,8 @@ impl<'a> Route<'a> {
     }
 
     fn member(&self, handle: Handle) -> &'a Member {
-        self.lookup.member(handle).expect("Snapshot::check found a member for every listed handle")
+        self.lookup
+            .member(handle)
+            .expect("Snapshot::check found a member for every listed handle")
     }
 }

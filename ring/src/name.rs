@@ -58,12 +58,21 @@ fn check(what: &'static str, value: &str) -> Result<(), NameError> {
         return Err(NameError::Empty { what });
     }
     if value.len() > MAX_NAME_BYTES {
-        return Err(NameError::TooLong { what, found: value.len(), limit: MAX_NAME_BYTES });
+        return Err(NameError::TooLong {
+            what,
+            found: value.len(),
+            limit: MAX_NAME_BYTES,
+        });
     }
     for (at, found) in value.char_indices() {
         let inner = found.is_ascii_alphanumeric() || (at > 0 && matches!(found, '.' | '_' | '-'));
         if !inner {
-            return Err(NameError::Character { what, value: value.to_owned(), found, at });
+            return Err(NameError::Character {
+                what,
+                value: value.to_owned(),
+                found,
+                at,
+            });
         }
     }
     Ok(())
@@ -151,16 +160,24 @@ fn check_endpoint(what: &'static str, value: &str) -> Result<(), NameError> {
         return Err(NameError::Empty { what });
     }
     if value.len() > MAX_ENDPOINT_BYTES {
-        return Err(NameError::TooLong { what, found: value.len(), limit: MAX_ENDPOINT_BYTES });
+        return Err(NameError::TooLong {
+            what,
+            found: value.len(),
+            limit: MAX_ENDPOINT_BYTES,
+        });
     }
     let plain = value.bytes().all(|byte| byte.is_ascii_graphic());
     let parts = value.rsplit_once(':');
     let good = parts.is_some_and(|(host, port)| {
-        !host.is_empty()
-            && !host.contains('/')
-            && port.parse::<u16>().is_ok_and(|port| port > 0)
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0)
     });
-    if plain && good { Ok(()) } else { Err(NameError::Endpoint { value: value.to_owned() }) }
+    if plain && good {
+        Ok(())
+    } else {
+        Err(NameError::Endpoint {
+            value: value.to_owned(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -171,9 +188,18 @@ mod tests {
     fn names_are_checked_at_the_border() {
         assert!(NodeId::new("n-1.rack_2").is_ok());
         assert_eq!(Zone::new(""), Err(NameError::Empty { what: "zone" }));
-        assert!(matches!(NodeId::new("a\u{7}"), Err(NameError::Character { at: 1, .. })));
-        assert!(matches!(NodeId::new("-a"), Err(NameError::Character { at: 0, .. })));
-        assert!(matches!(RingName::new("x".repeat(64)), Err(NameError::TooLong { .. })));
+        assert!(matches!(
+            NodeId::new("a\u{7}"),
+            Err(NameError::Character { at: 1, .. })
+        ));
+        assert!(matches!(
+            NodeId::new("-a"),
+            Err(NameError::Character { at: 0, .. })
+        ));
+        assert!(matches!(
+            RingName::new("x".repeat(64)),
+            Err(NameError::TooLong { .. })
+        ));
         assert_ne!(Zone::new("Z1"), Zone::new("z1"));
     }
 
@@ -181,7 +207,15 @@ mod tests {
     fn endpoints_are_host_and_port() {
         assert!(Endpoint::new("127.0.0.1:7000").is_ok());
         assert!(Endpoint::new("[::1]:7000").is_ok());
-        for bad in ["host", "host:", "host:0", "host:70000", ":1", "http://h:1", "h o:1"] {
+        for bad in [
+            "host",
+            "host:",
+            "host:0",
+            "host:70000",
+            ":1",
+            "http://h:1",
+            "h o:1",
+        ] {
             assert!(Endpoint::new(bad).is_err(), "{bad}");
         }
     }

@@ -12,13 +12,14 @@ pub const MAX_WEIGHT: u32 = 1_000_000;
 pub const MAX_MEMBERS: usize = 10_000;
 
 /// A node's relative share, an integer; 0 owns nothing.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Weight(u32);
 
 impl Weight {
+    /// Owns nothing.
+    pub const ZERO: Self = Self(0);
+
     /// A weight of 0 to [`MAX_WEIGHT`], or nothing.
     #[must_use]
     pub fn new(value: u32) -> Option<Self> {
@@ -40,9 +41,7 @@ impl fmt::Display for Weight {
 
 /// A small integer that a member keeps for life; the lowest free one is given next, so tables
 /// stay compact.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Handle(pub u16);
 
@@ -59,9 +58,7 @@ impl Handle {
 
 /// Where a member stands in its life. A summary for people: what a node may do with a range
 /// follows from that range's sets alone.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
     /// Accepted and registered; nothing moves to it yet.

@@ -3,14 +3,14 @@
 //! What it aims at, in this order:
 //!
 //! 1. Every list has min(rf, members with weight) members, no member twice.
-//! 2. Zones are spread as widely as their sizes allow ([`spread`]).
+//! 2. Zones are spread as widely as their sizes allow (`spread.rs`).
 //! 3. Replicas and owners are balanced by weight, to within one slot of the share that zones
-//!    leave a member ([`quota`]).
+//!    leave a member (`quota.rs`).
 //! 4. As little moves as that allows: members stay where they are, and only those above
-//!    their share give to those below ([`balance`]).
+//!    their share give to those below (`balance.rs`).
 //! 5. Owners stay first; a member gives up ranges that it does not own, so a join needs no
 //!    hand-over. Where an owner leaves, a member that stays follows it, never a gainer
-//!    ([`owners`]).
+//!    (`owners.rs`).
 //!
 //! The result is a function of the table and the *set* of candidates: order, map and machine
 //! have no part in it. It does depend on the table it starts from: moving least means that
@@ -118,8 +118,10 @@ pub fn even_owners(table: &SlotTable, candidates: &[Candidate]) -> Vec<(Slot, Ha
 /// nothing; a handle that is no candidate's counts as a replica of no zone.
 #[must_use]
 pub fn shortfall(table: &SlotTable, candidates: &[Candidate]) -> Shortfall {
-    let zones: BTreeMap<Handle, &Zone> =
-        candidates.iter().map(|candidate| (candidate.handle, &candidate.zone)).collect();
+    let zones: BTreeMap<Handle, &Zone> = candidates
+        .iter()
+        .map(|candidate| (candidate.handle, &candidate.zone))
+        .collect();
     let mut weighty: Vec<_> = candidates
         .iter()
         .filter(|candidate| candidate.weight.get() > 0)
@@ -150,10 +152,14 @@ pub fn shortfall(table: &SlotTable, candidates: &[Candidate]) -> Shortfall {
 fn nodes(candidates: &[Candidate]) -> Result<Vec<Node>, AssignError> {
     let mut sorted: Vec<_> = candidates.iter().collect();
     sorted.sort_unstable_by_key(|candidate| candidate.handle);
-    let twice = sorted.windows(2).find(|pair| pair[0].handle == pair[1].handle);
+    let twice = sorted
+        .windows(2)
+        .find(|pair| pair[0].handle == pair[1].handle);
     let last = sorted.last().filter(|last| last.handle == Handle::NONE);
     if let Some(bad) = twice.map(|pair| pair[0]).or(last.copied()) {
-        return Err(AssignError::Handle { handle: bad.handle.0 });
+        return Err(AssignError::Handle {
+            handle: bad.handle.0,
+        });
     }
     sorted.retain(|candidate| candidate.weight.get() > 0);
     let mut zones: Vec<_> = sorted.iter().map(|candidate| &candidate.zone).collect();
@@ -184,5 +190,7 @@ fn filled(count: u32, quota: u32, part: u64) -> u64 {
 
 /// A list of node indexes as handles.
 fn handles(nodes: &[Node], row: &[u16]) -> List {
-    row.iter().map(|node| nodes[usize::from(*node)].handle).collect()
+    row.iter()
+        .map(|node| nodes[usize::from(*node)].handle)
+        .collect()
 }

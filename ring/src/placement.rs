@@ -35,7 +35,10 @@ pub fn diff(old: &SlotTable, new: &SlotTable) -> Vec<SlotChange> {
     assert_eq!(old.bits(), new.bits(), "tables of one k");
     old.slots()
         .filter(|slot| old.list(*slot) != new.list(*slot))
-        .map(|slot| SlotChange { slot, to: List::from_slice(new.list(slot)) })
+        .map(|slot| SlotChange {
+            slot,
+            to: List::from_slice(new.list(slot)),
+        })
         .collect()
 }
 
@@ -50,7 +53,10 @@ pub fn apply(table: &mut SlotTable, changes: &[SlotChange]) {
 #[must_use]
 pub fn movement(slot: Slot, old: &[Handle], new: &[Handle]) -> Move {
     let without = |list: &[Handle], other: &[Handle]| -> List {
-        list.iter().copied().filter(|handle| !other.contains(handle)).collect()
+        list.iter()
+            .copied()
+            .filter(|handle| !other.contains(handle))
+            .collect()
     };
     Move {
         slot,

@@ -12,9 +12,7 @@ use crate::{Handle, List};
 
 /// One committed step of a transition. Step 8, settled, is the end: the new lists are then
 /// the lists and there is no transition any more.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// 1: announced. Reads O, writes O.
@@ -112,7 +110,11 @@ impl<'a> RangeSets<'a> {
     /// A range that no transition touches.
     #[must_use]
     pub fn steady(list: &'a [Handle]) -> Self {
-        Self { old: list, new: list, step: None }
+        Self {
+            old: list,
+            new: list,
+            step: None,
+        }
     }
 
     /// Who may answer reads, owner first.
@@ -152,13 +154,19 @@ impl<'a> RangeSets<'a> {
     /// N minus O, in N's order.
     pub fn gainers(&self) -> impl Iterator<Item = Handle> + use<'a> {
         let old = self.old;
-        self.new.iter().copied().filter(move |handle| !old.contains(handle))
+        self.new
+            .iter()
+            .copied()
+            .filter(move |handle| !old.contains(handle))
     }
 
     /// O minus N, in O's order.
     pub fn losers(&self) -> impl Iterator<Item = Handle> + use<'a> {
         let new = self.new;
-        self.old.iter().copied().filter(move |handle| !new.contains(handle))
+        self.old
+            .iter()
+            .copied()
+            .filter(move |handle| !new.contains(handle))
     }
 }
 
@@ -172,17 +180,28 @@ mod tests {
     const G: Handle = Handle(3);
 
     fn at(step: Step) -> RangeSets<'static> {
-        RangeSets { old: &[A, B, C], new: &[A, B, G], step: Some(step) }
+        RangeSets {
+            old: &[A, B, C],
+            new: &[A, B, G],
+            step: Some(step),
+        }
     }
 
     #[test]
     fn sets_follow_the_table_of_steps() {
         for step in Step::ALL {
             let sets = at(step);
-            let reads: &[Handle] = if step == Step::Switched { &[A, B, G] } else { &[A, B, C] };
+            let reads: &[Handle] = if step == Step::Switched {
+                &[A, B, G]
+            } else {
+                &[A, B, C]
+            };
             assert_eq!(sets.read_set(), reads, "{step}");
-            let writes: &[Handle] =
-                if step == Step::Prepared { &[A, B, C] } else { &[A, B, C, G] };
+            let writes: &[Handle] = if step == Step::Prepared {
+                &[A, B, C]
+            } else {
+                &[A, B, C, G]
+            };
             assert_eq!(sets.write_set().as_slice(), writes, "{step}");
             let joint = matches!(step, Step::Joint | Step::Switched);
             assert_eq!(sets.groups().len(), if joint { 2 } else { 1 }, "{step}");

@@ -144,7 +144,11 @@ impl TryFrom<StoredTable> for SlotTable {
     fn try_from(StoredTable { bits, rf, handles }: StoredTable) -> Result<Self, TableError> {
         let bounded = SLOT_BITS.contains(&bits) && (1..=MAX_RF).contains(&rf);
         if !bounded || handles.len() != (1 << bits) * usize::from(rf) {
-            return Err(TableError { bits, rf, found: handles.len() });
+            return Err(TableError {
+                bits,
+                rf,
+                found: handles.len(),
+            });
         }
         Ok(Self { bits, rf, handles })
     }
@@ -152,7 +156,10 @@ impl TryFrom<StoredTable> for SlotTable {
 
 /// A stored table that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("slot table of k={bits} and rf={rf} with {found} handles; expected k 1 to 20, rf 1 to 7, and rf x 2^k handles")]
+#[error(
+    "slot table of k={bits} and rf={rf} with {found} handles; expected k 1 to 20, rf 1 to 7 and \
+     rf x 2^k handles"
+)]
 struct TableError {
     bits: u8,
     rf: u8,
@@ -166,8 +173,15 @@ impl SlotTable {
     /// If `bits` is outside [`SLOT_BITS`] or `rf` outside 1 to [`MAX_RF`]: the caller checks input.
     #[must_use]
     pub fn empty(bits: u8, rf: u8) -> Self {
-        assert!(SLOT_BITS.contains(&bits) && (1..=MAX_RF).contains(&rf), "bits {bits}, rf {rf}");
-        Self { bits, rf, handles: vec![Handle::NONE; (1 << bits) * usize::from(rf)] }
+        assert!(
+            SLOT_BITS.contains(&bits) && (1..=MAX_RF).contains(&rf),
+            "bits {bits}, rf {rf}"
+        );
+        Self {
+            bits,
+            rf,
+            handles: vec![Handle::NONE; (1 << bits) * usize::from(rf)],
+        }
     }
 
     /// k: the table has 2^k slots.
@@ -202,7 +216,10 @@ impl SlotTable {
     pub fn list(&self, slot: Slot) -> &[Handle] {
         let rf = usize::from(self.rf);
         let padded = &self.handles[slot.index() * rf..][..rf];
-        let length = padded.iter().position(|handle| *handle == Handle::NONE).unwrap_or(rf);
+        let length = padded
+            .iter()
+            .position(|handle| *handle == Handle::NONE)
+            .unwrap_or(rf);
         &padded[..length]
     }
 
@@ -212,7 +229,11 @@ impl SlotTable {
     /// If the list is longer than rf or the slot is not of this table.
     pub fn set(&mut self, slot: Slot, list: &[Handle]) {
         let rf = usize::from(self.rf);
-        assert!(list.len() <= rf, "a list of {} in a table of rf {rf}", list.len());
+        assert!(
+            list.len() <= rf,
+            "a list of {} in a table of rf {rf}",
+            list.len()
+        );
         let padded = &mut self.handles[slot.index() * rf..][..rf];
         padded.fill(Handle::NONE);
         padded[..list.len()].copy_from_slice(list);
@@ -238,13 +259,40 @@ mod tests {
     }
 
     #[test]
+    fn a_stored_table_out_of_bounds_is_refused() {
+        let table = SlotTable::empty(1, 2);
+        let stored = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<SlotTable>(&stored).unwrap(), table);
+        for (good, bad) in [
+            ("\"bits\":1", "\"bits\":2"),
+            ("\"bits\":1", "\"bits\":21"),
+            ("\"rf\":2", "\"rf\":0"),
+        ] {
+            let error = serde_json::from_str::<SlotTable>(&stored.replace(good, bad)).unwrap_err();
+            assert!(error.to_string().starts_with("slot table of k="), "{error}");
+        }
+    }
+
+    #[test]
     fn replication_rules_name_what_is_wrong() {
         let rule = |rf, w, r| Replication { rf, w, r }.check();
         assert_eq!(rule(3, 2, 2), Ok(()));
         assert_eq!(rule(1, 1, 1), Ok(()));
-        assert!(matches!(rule(3, 2, 1), Err(ReplicationError::ReadMissesWrite { .. })));
-        assert!(matches!(rule(4, 2, 3), Err(ReplicationError::NoMajority { .. })));
-        assert!(matches!(rule(0, 0, 0), Err(ReplicationError::OutOfRange { .. })));
-        assert!(matches!(rule(8, 8, 8), Err(ReplicationError::OutOfRange { .. })));
+        assert!(matches!(
+            rule(3, 2, 1),
+            Err(ReplicationError::ReadMissesWrite { .. })
+        ));
+        assert!(matches!(
+            rule(4, 2, 3),
+            Err(ReplicationError::NoMajority { .. })
+        ));
+        assert!(matches!(
+            rule(0, 0, 0),
+            Err(ReplicationError::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            rule(8, 8, 8),
+            Err(ReplicationError::OutOfRange { .. })
+        ));
     }
 }

@@ -27,7 +27,9 @@ impl fmt::Display for Checksum {
 }
 impl fmt::Debug for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        self.0[..4]
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str("..")
     }
 }
@@ -185,11 +187,18 @@ impl Snapshot {
     pub fn sets(&self, slot: Slot) -> RangeSets<'_> {
         let old = self.layout.slots.list(slot);
         let moving = self.transition.as_ref().and_then(|transition| {
-            let at = transition.target.binary_search_by_key(&slot, |change| change.slot).ok()?;
+            let at = transition
+                .target
+                .binary_search_by_key(&slot, |change| change.slot)
+                .ok()?;
             Some((transition.target[at].to.as_slice(), transition.step))
         });
         match moving {
-            Some((new, step)) => RangeSets { old, new, step: Some(step) },
+            Some((new, step)) => RangeSets {
+                old,
+                new,
+                step: Some(step),
+            },
             None => RangeSets::steady(old),
         }
     }
@@ -203,7 +212,10 @@ impl Snapshot {
     /// The member with this id.
     #[must_use]
     pub fn member(&self, node: &NodeId) -> Option<&Member> {
-        let at = self.members.binary_search_by(|member| member.node_id.cmp(node)).ok()?;
+        let at = self
+            .members
+            .binary_search_by(|member| member.node_id.cmp(node))
+            .ok()?;
         Some(&self.members[at])
     }
 }
@@ -245,9 +257,14 @@ impl Snapshot {
         if found > limit {
             return Err(SnapshotError::TooManyMembers { found, limit });
         }
-        if let Some(pair) = self.members.windows(2).find(|pair| pair[0].node_id >= pair[1].node_id)
+        if let Some(pair) = self
+            .members
+            .windows(2)
+            .find(|pair| pair[0].node_id >= pair[1].node_id)
         {
-            return Err(SnapshotError::MemberOrder { node: pair[1].node_id.clone() });
+            return Err(SnapshotError::MemberOrder {
+                node: pair[1].node_id.clone(),
+            });
         }
         let mut known = Known::default();
         for member in &self.members {
@@ -268,7 +285,11 @@ impl Snapshot {
             }
             previous = Some(*slot);
             if to.is_empty() || to.len() > usize::from(rf) {
-                return Err(SnapshotError::TargetLength { slot: *slot, found: to.len(), rf });
+                return Err(SnapshotError::TargetLength {
+                    slot: *slot,
+                    found: to.len(),
+                    rf,
+                });
             }
             known.check(*slot, to)?;
         }
@@ -296,10 +317,16 @@ impl Known {
     fn check(&self, slot: Slot, list: &[Handle]) -> Result<(), SnapshotError> {
         for (at, handle) in list.iter().enumerate() {
             if !self.0.get(handle.index()).is_some_and(|known| *known) {
-                return Err(SnapshotError::UnknownHandle { slot, handle: handle.0 });
+                return Err(SnapshotError::UnknownHandle {
+                    slot,
+                    handle: handle.0,
+                });
             }
             if list[..at].contains(handle) {
-                return Err(SnapshotError::Twice { slot, handle: handle.0 });
+                return Err(SnapshotError::Twice {
+                    slot,
+                    handle: handle.0,
+                });
             }
         }
         Ok(())

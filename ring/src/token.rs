@@ -5,9 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// A point on the circle. It belongs to the range that it closes.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub u64);
 
@@ -87,7 +85,11 @@ mod tests {
     #[test]
     fn one_token_closes_the_whole_circle() {
         let range = TokenRange::new(Token(7), Token(7));
-        assert!([0, 6, 7, 8, u64::MAX].into_iter().all(|hash| range.contains(hash)));
+        assert!(
+            [0, 6, 7, 8, u64::MAX]
+                .into_iter()
+                .all(|hash| range.contains(hash))
+        );
         assert_eq!(range.len(), 1 << 64);
     }
 }

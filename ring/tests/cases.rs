@@ -1,5 +1,8 @@
 //! Cases from the field, as far as the library alone can show them.
 
+// Helpers of tests are no test functions to clippy.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use std::sync::Arc;
 
@@ -15,7 +18,9 @@ use common::*;
 /// C01: order of insertion changes the map. Ten nodes of mixed weights in three zones.
 #[test]
 fn c01_the_map_is_a_function_of_the_set_of_nodes() {
-    let specs: Vec<Spec> = (0..10).map(|at| (at, (at % 3) as u8, 1 + u32::from(at) % 4)).collect();
+    let specs: Vec<Spec> = (0..10)
+        .map(|at| (at, (at % 3) as u8, 1 + u32::from(at) % 4))
+        .collect();
     let expected = founded(10, 3, &specs);
     let mut order = specs.clone();
     order.reverse();
@@ -40,11 +45,16 @@ fn c01_lookups_agree_for_ten_thousand_keys() {
     let specs = equal(3, 3);
     let mut reversed = specs.clone();
     reversed.reverse();
-    let (one, other) =
-        (lookup(founded(10, 3, &specs), &specs), lookup(founded(10, 3, &reversed), &reversed));
+    let (one, other) = (
+        lookup(founded(10, 3, &specs), &specs),
+        lookup(founded(10, 3, &reversed), &reversed),
+    );
     for key in 0..10_000_u32 {
         let key = key.to_le_bytes();
-        assert_eq!(one.route(&key).unwrap().handles(), other.route(&key).unwrap().handles());
+        assert_eq!(
+            one.route(&key).unwrap().handles(),
+            other.route(&key).unwrap().handles()
+        );
     }
 }
 
@@ -88,9 +98,15 @@ fn c03_extreme_weights_are_exact() {
 fn c03_handles_are_unique() {
     let table = SlotTable::empty(4, 2);
     let twice = candidates(&[(1, 0, 1), (1, 1, 1)]);
-    assert_eq!(place::assign(&table, &twice), Err(AssignError::Handle { handle: 1 }));
+    assert_eq!(
+        place::assign(&table, &twice),
+        Err(AssignError::Handle { handle: 1 })
+    );
     let padding = candidates(&[(u16::MAX, 0, 1)]);
-    assert_eq!(place::assign(&table, &padding), Err(AssignError::Handle { handle: u16::MAX }));
+    assert_eq!(
+        place::assign(&table, &padding),
+        Err(AssignError::Handle { handle: u16::MAX })
+    );
     assert!(place::even_owners(&table, &twice).is_empty());
 }
 
@@ -123,8 +139,15 @@ fn c04_one_node_has_every_key() {
 fn c04_a_token_closes_its_range_at_every_edge() {
     let (t, max) = (1 << 40, u64::MAX);
     let ranges = [(max, 0), (0, t), (t, max)].map(|(a, b)| TokenRange::new(Token(a), Token(b)));
-    for (hash, expected) in [(0, 0), (1, 1), (t - 1, 1), (t, 1), (t + 1, 2), (max - 1, 2), (max, 2)]
-    {
+    for (hash, expected) in [
+        (0, 0),
+        (1, 1),
+        (t - 1, 1),
+        (t, 1),
+        (t + 1, 2),
+        (max - 1, 2),
+        (max, 2),
+    ] {
         let inside: Vec<_> = (0..3).filter(|at| ranges[*at].contains(hash)).collect();
         assert_eq!(inside, [expected], "hash {hash}");
     }
@@ -153,7 +176,14 @@ fn c04_removing_the_last_or_an_unknown_node() {
 #[test]
 fn c06_uneven_zones_get_one_replica_each() {
     for weight in [1, 10] {
-        let specs = [(0, 1, 1), (1, 2, 1), (2, 3, weight), (3, 3, weight), (4, 3, weight), (5, 3, weight)];
+        let specs = [
+            (0, 1, 1),
+            (1, 2, 1),
+            (2, 3, weight),
+            (3, 3, weight),
+            (4, 3, weight),
+            (5, 3, weight),
+        ];
         let table = founded(10, 3, &specs);
         let lookup = lookup(table.clone(), &specs);
         for key in 0..10_000_u32 {
@@ -164,7 +194,10 @@ fn c06_uneven_zones_get_one_replica_each() {
         let counts = replicas(&table);
         assert_eq!((counts[&0], counts[&1]), (1_024, 1_024));
         assert!((2..6).all(|node| counts[&node] == 256));
-        assert_eq!(shortfall(&table, &candidates(&specs)), place::Shortfall::default());
+        assert_eq!(
+            shortfall(&table, &candidates(&specs)),
+            place::Shortfall::default()
+        );
     }
 }
 
@@ -178,7 +211,10 @@ fn c06_one_zone_is_reported_once_there_are_more() {
     assert_eq!(shortfall(&table, &candidates(&specs)).unspread, 0);
     let more = [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 2, 1)];
     assert_eq!(shortfall(&table, &candidates(&more)).unspread, 64);
-    assert_eq!(shortfall(&assign(&table, &more), &candidates(&more)).unspread, 0);
+    assert_eq!(
+        shortfall(&assign(&table, &more), &candidates(&more)).unspread,
+        0
+    );
     let two = [(0, 1, 1), (1, 1, 1)];
     assert_eq!(shortfall(&founded(6, 3, &two), &candidates(&two)).short, 64);
 }
@@ -208,8 +244,16 @@ fn c08_a_join_moves_an_eleventh() {
 
     let hand_overs = place::even_owners(&after, &candidates(&specs));
     let share = (1 << 12) / 11;
-    assert!(hand_overs.len().abs_diff(share) <= 1, "{} owners move", hand_overs.len());
-    assert!(hand_overs.iter().all(|(_, successor)| *successor == Handle(10)));
+    assert!(
+        hand_overs.len().abs_diff(share) <= 1,
+        "{} owners move",
+        hand_overs.len()
+    );
+    assert!(
+        hand_overs
+            .iter()
+            .all(|(_, successor)| *successor == Handle(10))
+    );
 }
 
 /// C08, 2: only the leaving node's ranges change.
@@ -249,14 +293,20 @@ fn c08_a_weight_moves_only_its_node() {
         assert_eq!(moved.losers.as_slice(), [Handle(5)]);
     }
     assert_eq!(moved(&before, &doubled), moved(&doubled, &halved));
-    assert!(replicas(&halved).values().all(|count| count.abs_diff((3 << 12) / 10) <= 1));
+    assert!(
+        replicas(&halved)
+            .values()
+            .all(|count| count.abs_diff((3 << 12) / 10) <= 1)
+    );
 }
 
 /// C08, 5: a drain that is aborted leaves the map as it was, since nothing but the target is
 /// dropped; and a table that fits its members stays as it is.
 #[test]
 fn c08_a_table_that_fits_is_left_alone() {
-    let specs: Vec<Spec> = (0..10).map(|at| (at, (at % 4) as u8, 1 + u32::from(at % 3))).collect();
+    let specs: Vec<Spec> = (0..10)
+        .map(|at| (at, (at % 4) as u8, 1 + u32::from(at % 3)))
+        .collect();
     let table = founded(12, 3, &specs);
     assert_eq!(assign(&table, &specs), table);
 }
@@ -266,11 +316,22 @@ fn c08_a_table_that_fits_is_left_alone() {
 fn c08_balance_is_within_a_slot_of_fair() {
     let specs = equal(1, 10);
     let table = founded(14, 3, &specs);
-    assert!(replicas(&table).values().all(|count| count.abs_diff((3 << 14) / 10) <= 1));
-    assert!(owners(&table).values().all(|count| count.abs_diff((1 << 14) / 10) <= 1));
+    assert!(
+        replicas(&table)
+            .values()
+            .all(|count| count.abs_diff((3 << 14) / 10) <= 1)
+    );
+    assert!(
+        owners(&table)
+            .values()
+            .all(|count| count.abs_diff((1 << 14) / 10) <= 1)
+    );
     let weights = [(0, 0, 4), (1, 0, 4), (2, 0, 1), (3, 0, 1)];
     let counts = owners(&founded(14, 1, &weights));
-    assert!(counts[&0].abs_diff(6_554) <= 1 && counts[&3].abs_diff(1_638) <= 1, "{counts:?}");
+    assert!(
+        counts[&0].abs_diff(6_554) <= 1 && counts[&3].abs_diff(1_638) <= 1,
+        "{counts:?}"
+    );
 }
 
 /// C46, as far as a value can show it: what `check` refuses, and that nothing is compiled then.
@@ -288,18 +349,45 @@ fn c46_a_snapshot_without_sense_is_refused() {
     use SnapshotError as E;
     assert!(matches!(bent(|s| s.format = 2), E::Format { found: 2 }));
     assert!(matches!(bent(|s| s.epoch.0 = 0), E::EpochZero));
-    assert!(matches!(bent(|s| s.members[1] = s.members[0].clone()), E::MemberOrder { .. }));
-    assert!(matches!(bent(|s| s.members.swap(0, 2)), E::MemberOrder { .. }));
-    assert!(matches!(bent(|s| s.members[1].handle = Handle(0)), E::MemberHandle { .. }));
-    assert!(matches!(bent(|s| s.members[1].handle = Handle::NONE), E::MemberHandle { .. }));
-    assert!(matches!(bent(|s| drop(s.members.pop())), E::UnknownHandle { handle: 2, .. }));
-    assert!(matches!(bent(|s| s.members.clear()), E::UnknownHandle { .. }));
+    assert!(matches!(
+        bent(|s| s.members[1] = s.members[0].clone()),
+        E::MemberOrder { .. }
+    ));
+    assert!(matches!(
+        bent(|s| s.members.swap(0, 2)),
+        E::MemberOrder { .. }
+    ));
+    assert!(matches!(
+        bent(|s| s.members[1].handle = Handle(0)),
+        E::MemberHandle { .. }
+    ));
+    assert!(matches!(
+        bent(|s| s.members[1].handle = Handle::NONE),
+        E::MemberHandle { .. }
+    ));
+    assert!(matches!(
+        bent(|s| drop(s.members.pop())),
+        E::UnknownHandle { handle: 2, .. }
+    ));
+    assert!(matches!(
+        bent(|s| s.members.clear()),
+        E::UnknownHandle { .. }
+    ));
     assert!(matches!(
         bent(|s| s.layout.slots.set(Slot(3), &[Handle(1), Handle(1)])),
-        E::Twice { slot: Slot(3), handle: 1 }
+        E::Twice {
+            slot: Slot(3),
+            handle: 1
+        }
     ));
-    assert!(matches!(bent(|s| s.layout.replication.rf = 2), E::TableRf { .. } | E::Replication(_)));
-    assert!(matches!(bent(|s| s.layout.replication.w = 4), E::Replication(_)));
+    assert!(matches!(
+        bent(|s| s.layout.replication.rf = 2),
+        E::TableRf { .. } | E::Replication(_)
+    ));
+    assert!(matches!(
+        bent(|s| s.layout.replication.w = 4),
+        E::Replication(_)
+    ));
     // Quorums that may lose a write are the operator's to accept.
     let mut accepted = good.clone();
     (accepted.layout.replication.w, accepted.layout.replication.r) = (1, 1);
@@ -326,11 +414,30 @@ fn c46_a_transition_without_sense_is_refused() {
     };
     assert_eq!(with(&[(0, &[1, 0]), (15, &[2])]), Ok(()));
     assert_eq!(with(&[]), Ok(()));
-    assert!(matches!(with(&[(1, &[0]), (0, &[1])]), Err(E::TargetOrder { slot: Slot(0) })));
-    assert!(matches!(with(&[(1, &[0]), (1, &[1])]), Err(E::TargetOrder { .. })));
+    assert!(matches!(
+        with(&[(1, &[0]), (0, &[1])]),
+        Err(E::TargetOrder { slot: Slot(0) })
+    ));
+    assert!(matches!(
+        with(&[(1, &[0]), (1, &[1])]),
+        Err(E::TargetOrder { .. })
+    ));
     assert!(matches!(with(&[(16, &[0])]), Err(E::TargetOrder { .. })));
-    assert!(matches!(with(&[(1, &[])]), Err(E::TargetLength { found: 0, .. })));
-    assert!(matches!(with(&[(1, &[0, 1, 2])]), Err(E::TargetLength { found: 3, rf: 2, .. })));
-    assert!(matches!(with(&[(1, &[0, 9])]), Err(E::UnknownHandle { handle: 9, .. })));
+    assert!(matches!(
+        with(&[(1, &[])]),
+        Err(E::TargetLength { found: 0, .. })
+    ));
+    assert!(matches!(
+        with(&[(1, &[0, 1, 2])]),
+        Err(E::TargetLength {
+            found: 3,
+            rf: 2,
+            ..
+        })
+    ));
+    assert!(matches!(
+        with(&[(1, &[0, 9])]),
+        Err(E::UnknownHandle { handle: 9, .. })
+    ));
     assert!(matches!(with(&[(1, &[2, 2])]), Err(E::Twice { .. })));
 }

@@ -1,5 +1,8 @@
 //! What holds for every ring.
 
+// Helpers of tests are no test functions to clippy.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 use annulus_ring::{
     Handle, Lookup, Slot, SlotTable, TokenRange,
@@ -15,7 +18,10 @@ fn specs(most: u16) -> impl Strategy<Value = Vec<Spec>> {
     (1..=4_u8, 1..=most).prop_flat_map(move |(zones, count)| {
         let node = (0..zones, weight.clone());
         prop::collection::vec(node, usize::from(count)).prop_map(|nodes| {
-            (0..).zip(nodes).map(|(handle, (zone, weight))| (handle, zone, weight)).collect()
+            (0..)
+                .zip(nodes)
+                .map(|(handle, (zone, weight))| (handle, zone, weight))
+                .collect()
         })
     })
 }
@@ -39,7 +45,9 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn lowest_free(specs: &[Spec]) -> u16 {
-    (0..).find(|handle| specs.iter().all(|spec| spec.0 != *handle)).unwrap()
+    (0..)
+        .find(|handle| specs.iter().all(|spec| spec.0 != *handle))
+        .unwrap()
 }
 
 /// Lists are as long as they can be, distinct, of members with weight, and even over zones.
@@ -48,7 +56,11 @@ fn well_formed(table: &SlotTable, specs: &[Spec]) {
     let size = |zone: u8| specs.iter().filter(|spec| spec.1 == zone).count();
     for slot in table.slots() {
         let list = table.list(slot);
-        assert_eq!(list.len(), usize::from(table.rf()).min(specs.len()), "slot {slot}");
+        assert_eq!(
+            list.len(),
+            usize::from(table.rf()).min(specs.len()),
+            "slot {slot}"
+        );
         let mut sorted = list.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
@@ -68,7 +80,11 @@ fn well_formed(table: &SlotTable, specs: &[Spec]) {
         }
     }
     let found = shortfall(table, &candidates(specs));
-    let short = if specs.len() < usize::from(table.rf()) { table.slot_count() as u32 } else { 0 };
+    let short = if specs.len() < usize::from(table.rf()) {
+        table.slot_count() as u32
+    } else {
+        0
+    };
     assert_eq!((found.short, found.unspread), (short, 0));
 }
 
@@ -85,7 +101,10 @@ fn balanced(table: &SlotTable, specs: &[Spec]) {
                 list.contains(&Handle(from.0)) && !list.contains(&Handle(to.0))
             });
             let (from_count, to_count) = (count(from), count(to));
-            assert!(!(uneven && movable), "{from:?} has {from_count}, {to:?} has {to_count}");
+            assert!(
+                !(uneven && movable),
+                "{from:?} has {from_count}, {to:?} has {to_count}"
+            );
         }
     }
 }
@@ -94,7 +113,10 @@ fn balanced(table: &SlotTable, specs: &[Spec]) {
 /// a table from balance until the next change.
 fn bound(old: &SlotTable, new: &SlotTable) -> bool {
     let staying = |slot: Slot| {
-        old.list(slot).iter().filter(|handle| new.list(slot).contains(handle)).count()
+        old.list(slot)
+            .iter()
+            .filter(|handle| new.list(slot).contains(handle))
+            .count()
     };
     new.rf() > 1 && new.slots().any(|slot| staying(slot) == 1)
 }

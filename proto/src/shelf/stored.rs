@@ -16,9 +16,19 @@ use crate::snapshot::{checksum, hash_section};
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Damage {
     #[error("shelf of ring {ring}, epoch {epoch}: names section {index} of {count}")]
-    Index { ring: RingName, epoch: Epoch, index: u32, count: usize },
+    Index {
+        ring: RingName,
+        epoch: Epoch,
+        index: u32,
+        count: usize,
+    },
     #[error("shelf of ring {ring}, epoch {epoch}: hashes to {found}, expected {expected}")]
-    Checksum { ring: RingName, epoch: Epoch, found: Checksum, expected: Checksum },
+    Checksum {
+        ring: RingName,
+        epoch: Epoch,
+        found: Checksum,
+        expected: Checksum,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -65,7 +75,9 @@ impl<'de> Deserialize<'de> for Section {
                 f.write_str("a section as hex digits or bytes")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Section, E> {
-                hex::decode(text).map(|bytes| Section(bytes.into())).map_err(E::custom)
+                hex::decode(text)
+                    .map(|bytes| Section(bytes.into()))
+                    .map_err(E::custom)
             }
             fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Section, E> {
                 Ok(Section(Bytes::copy_from_slice(bytes)))
@@ -92,7 +104,11 @@ impl<'de> Deserialize<'de> for Section {
 impl From<Shelf> for StoredShelf {
     fn from(shelf: Shelf) -> Self {
         let rings = shelf.rings.into_iter();
-        Self { rings: rings.map(|(ring, history)| (ring, history.into())).collect() }
+        Self {
+            rings: rings
+                .map(|(ring, history)| (ring, history.into()))
+                .collect(),
+        }
     }
 }
 
@@ -109,7 +125,10 @@ impl From<History> for StoredHistory {
         });
         let epochs = epochs.collect();
         let sections = history.sections.into_values();
-        Self { sections: sections.map(|counted| Section(counted.bytes)).collect(), epochs }
+        Self {
+            sections: sections.map(|counted| Section(counted.bytes)).collect(),
+            epochs,
+        }
     }
 }
 
@@ -128,22 +147,41 @@ impl TryFrom<StoredShelf> for Shelf {
 impl StoredHistory {
     fn restore(self, ring: &RingName) -> Result<History, Damage> {
         let sections: Vec<_> = self.sections.into_iter().map(|section| section.0).collect();
-        let hashes: Vec<_> = sections.iter().map(|section| hash_section(section)).collect();
+        let hashes: Vec<_> = sections
+            .iter()
+            .map(|section| hash_section(section))
+            .collect();
         let mut history = History::default();
         for stored in self.epochs {
             let epoch = stored.epoch;
-            let wrong = stored.sections.iter().find(|at| **at as usize >= sections.len());
+            let wrong = stored
+                .sections
+                .iter()
+                .find(|at| **at as usize >= sections.len());
             if let Some(index) = wrong {
                 let (ring, count) = (ring.clone(), sections.len());
-                return Err(Damage::Index { ring, epoch, index: *index, count });
+                return Err(Damage::Index {
+                    ring,
+                    epoch,
+                    index: *index,
+                    count,
+                });
             }
             let at = || stored.sections.iter().map(|at| *at as usize);
             let lengths = at().map(|at| sections[at].len());
             let own: Vec<_> = at().map(|at| hashes[at]).collect();
             let found = checksum(stored.format, lengths.zip(own.iter()));
             if found.0[..] != stored.checksum.0[..] {
-                let expected = stored.checksum.0[..].try_into().map(Checksum).unwrap_or_default();
-                return Err(Damage::Checksum { ring: ring.clone(), epoch, found, expected });
+                let expected = stored.checksum.0[..]
+                    .try_into()
+                    .map(Checksum)
+                    .unwrap_or_default();
+                return Err(Damage::Checksum {
+                    ring: ring.clone(),
+                    epoch,
+                    found,
+                    expected,
+                });
             }
             let bytes = at().map(|at| &sections[at]);
             let kept = Kept {

@@ -31,7 +31,10 @@ fn snapshot(epoch: u64, transition: Option<u64>) -> Snapshot {
         transition: transition.map(|id| Transition {
             id: TransitionId(id),
             step: Step::Prepared,
-            target: vec![SlotChange { slot: Slot(0), to: annulus_ring::List::new() }],
+            target: vec![SlotChange {
+                slot: Slot(0),
+                to: annulus_ring::List::new(),
+            }],
         }),
     }
 }
@@ -41,16 +44,30 @@ struct Limits {
     bytes: usize,
 }
 
-const WIDE: Limits = Limits { epochs: 1_000, bytes: usize::MAX };
+const WIDE: Limits = Limits {
+    epochs: 1_000,
+    bytes: usize::MAX,
+};
 
 fn push(shelf: &mut Shelf, name: &str, epoch: u64, transition: Option<u64>, limits: &Limits) {
     let encoded = encode(&snapshot(epoch, transition));
     let (generation, epoch) = (Generation(1), Epoch(epoch));
-    shelf.push_within(&ring(name), generation, epoch, &encoded, limits.epochs, limits.bytes);
+    shelf.push_within(
+        &ring(name),
+        generation,
+        epoch,
+        &encoded,
+        limits.epochs,
+        limits.bytes,
+    );
 }
 
 fn kept(shelf: &Shelf, name: &str) -> Vec<u64> {
-    shelf.epochs(&ring(name)).into_iter().map(|(_, epoch, _)| epoch.0).collect()
+    shelf
+        .epochs(&ring(name))
+        .into_iter()
+        .map(|(_, epoch, _)| epoch.0)
+        .collect()
 }
 
 #[test]
@@ -61,8 +78,14 @@ fn what_was_pushed_comes_back_and_sections_are_stored_once() {
     }
     let encoded = encode(&snapshot(3, None));
     assert_eq!(shelf.get(&ring("r"), Epoch(3)), Some(encoded.message()));
-    assert_eq!(shelf.newest(&ring("r")), Some(encode(&snapshot(5, None)).message()));
-    assert_eq!(shelf.epochs(&ring("r"))[2], (Generation(1), Epoch(3), encoded.checksum));
+    assert_eq!(
+        shelf.newest(&ring("r")),
+        Some(encode(&snapshot(5, None)).message())
+    );
+    assert_eq!(
+        shelf.epochs(&ring("r"))[2],
+        (Generation(1), Epoch(3), encoded.checksum)
+    );
     assert_eq!(shelf.get(&ring("r"), Epoch(6)), None);
     assert_eq!(shelf.newest(&ring("other")), None);
     assert!(shelf.epochs(&ring("other")).is_empty());
@@ -109,7 +132,11 @@ fn the_base_of_the_running_transition_is_kept() {
     assert_eq!(kept(&shelf, "r"), [2, 8, 9]);
     push(&mut shelf, "r", 10, None, &limits);
     push(&mut shelf, "r", 11, None, &limits);
-    assert_eq!(kept(&shelf, "r"), [9, 10, 11], "over: it goes like any other");
+    assert_eq!(
+        kept(&shelf, "r"),
+        [9, 10, 11],
+        "over: it goes like any other"
+    );
 }
 
 #[test]
@@ -120,7 +147,10 @@ fn bytes_are_taken_from_the_ring_that_uses_most() {
     for epoch in 1..=20 {
         push(&mut shelf, "large", epoch, None, &WIDE);
     }
-    let limits = Limits { bytes: shelf.bytes(), ..WIDE };
+    let limits = Limits {
+        bytes: shelf.bytes(),
+        ..WIDE
+    };
     for epoch in 21..=30 {
         push(&mut shelf, "large", epoch, None, &limits);
         assert!(shelf.bytes() <= limits.bytes);
@@ -131,7 +161,10 @@ fn bytes_are_taken_from_the_ring_that_uses_most() {
 
 #[test]
 fn the_newest_is_never_trimmed() {
-    let limits = Limits { epochs: 1, bytes: 0 };
+    let limits = Limits {
+        epochs: 1,
+        bytes: 0,
+    };
     let mut shelf = Shelf::default();
     push(&mut shelf, "r", 1, None, &limits);
     push(&mut shelf, "s", 1, None, &limits);
@@ -151,8 +184,14 @@ fn a_log_snapshot_gives_the_same_shelf_and_the_same_bytes() {
     let back: Shelf = serde_json::from_str(&text).unwrap();
     assert_eq!(back, shelf);
     assert_eq!(serde_json::to_string(&back).unwrap(), text);
-    assert_eq!(serde_json::from_slice::<Shelf>(text.as_bytes()).unwrap(), shelf);
-    assert_eq!(serde_json::from_reader::<_, Shelf>(text.as_bytes()).unwrap(), shelf);
+    assert_eq!(
+        serde_json::from_slice::<Shelf>(text.as_bytes()).unwrap(),
+        shelf
+    );
+    assert_eq!(
+        serde_json::from_reader::<_, Shelf>(text.as_bytes()).unwrap(),
+        shelf
+    );
 }
 
 #[test]
@@ -162,8 +201,13 @@ fn damage_in_a_log_snapshot_is_named() {
     let text = serde_json::to_string(&shelf).unwrap();
     let section = hex::encode(&encode(&snapshot(1, None)).sections[1]);
     let bent = text.replace(&section, &section.replace('f', "e"));
-    let error = serde_json::from_str::<Shelf>(&bent).unwrap_err().to_string();
-    assert!(error.starts_with("shelf of ring r, epoch 1: hashes to "), "{error}");
+    let error = serde_json::from_str::<Shelf>(&bent)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("shelf of ring r, epoch 1: hashes to "),
+        "{error}"
+    );
     let bent = text.replace("\"sections\":[", "\"sections\":[\"00\",");
     assert!(serde_json::from_str::<Shelf>(&bent).is_err());
 }

@@ -3,7 +3,10 @@
 use annulus_ring::{
     Checksum, ClusterId, Epoch, Generation, Handle, HashName, Incarnation, Layout, List, Member,
     MemberState, NodeId, Replication, Slot, SlotChange, SlotTable, Snapshot, Step, Transition,
-    TransitionId, node::MAX_MEMBERS, slots::{MAX_RF, SLOT_BITS}, snapshot::FORMAT,
+    TransitionId,
+    node::MAX_MEMBERS,
+    slots::{MAX_RF, SLOT_BITS},
+    snapshot::FORMAT,
 };
 use prost::Message;
 
@@ -16,7 +19,14 @@ use crate::{
 
 /// Whether this build reads the format.
 pub(super) fn format(found: u32) -> Result<(), DecodeError> {
-    if found == FORMAT { Ok(()) } else { Err(DecodeError::Format { found, expected: FORMAT }) }
+    if found == FORMAT {
+        Ok(())
+    } else {
+        Err(DecodeError::Format {
+            found,
+            expected: FORMAT,
+        })
+    }
 }
 
 /// Names the section of a bad field.
@@ -30,14 +40,23 @@ pub(super) fn section<M: Message + Default>(
     at: usize,
 ) -> Result<M, DecodeError> {
     let Some(bytes) = message.sections.get(at) else {
-        return Err(DecodeError::Shape { section: at, what: "missing" });
+        return Err(DecodeError::Shape {
+            section: at,
+            what: "missing",
+        });
     };
-    M::decode(bytes.clone()).map_err(|source| DecodeError::Section { section: at, source })
+    M::decode(bytes.clone()).map_err(|source| DecodeError::Section {
+        section: at,
+        source,
+    })
 }
 
 /// The predecessor that a header names.
 pub(super) fn previous_checksum(header: &v1::SnapshotHeader) -> Result<Checksum, DecodeError> {
-    field(0, convert::checksum("previous_checksum", &header.previous_checksum))
+    field(
+        0,
+        convert::checksum("previous_checksum", &header.previous_checksum),
+    )
 }
 
 /// Decodes the sections behind an already verified header.
@@ -47,7 +66,11 @@ pub(super) fn decode(
 ) -> Result<Snapshot, DecodeError> {
     let epoch = Epoch(header.epoch);
     let layout = empty_layout(&header, epoch)?;
-    let mut reader = Reader { message, next: 1, rf: layout.replication.rf.into() };
+    let mut reader = Reader {
+        message,
+        next: 1,
+        rf: layout.replication.rf.into(),
+    };
 
     let (members, strangers) = reader.members(&header)?;
     let slots = reader.slots(layout.slots)?;
@@ -56,7 +79,10 @@ pub(super) fn decode(
         None => None,
     };
     if reader.next != message.sections.len() {
-        return Err(DecodeError::Shape { section: reader.next, what: "nothing belongs here" });
+        return Err(DecodeError::Shape {
+            section: reader.next,
+            what: "nothing belongs here",
+        });
     }
 
     let snapshot = Snapshot {
@@ -82,14 +108,25 @@ fn empty_layout(header: &v1::SnapshotHeader, epoch: Epoch) -> Result<Layout, Dec
     match v1::LayoutKind::try_from(header.layout) {
         Ok(v1::LayoutKind::Slots) => {}
         Ok(v1::LayoutKind::Unspecified | v1::LayoutKind::Tokens) | Err(_) => {
-            return Err(DecodeError::UnknownLayout { epoch, found: header.layout });
+            return Err(DecodeError::UnknownLayout {
+                epoch,
+                found: header.layout,
+            });
         }
     }
-    let hash: HashName =
-        header.hash.parse().map_err(|source| DecodeError::UnknownHash { epoch, source })?;
+    let hash: HashName = header
+        .hash
+        .parse()
+        .map_err(|source| DecodeError::UnknownHash { epoch, source })?;
     let small = |field: &'static str, found: u32, expected: &'static str, limit: u8| {
-        let value = u8::try_from(found).ok().filter(|value| (1..=limit).contains(value));
-        let wrong = ConvertError::Value { field, found: found.into(), expected };
+        let value = u8::try_from(found)
+            .ok()
+            .filter(|value| (1..=limit).contains(value));
+        let wrong = ConvertError::Value {
+            field,
+            found: found.into(),
+            expected,
+        };
         self::field(0, value.ok_or(wrong))
     };
     // Bounded before anything is allocated by them.
@@ -124,7 +161,12 @@ impl Stranger {
             None => Ok(()),
             Some(slot) => {
                 let (epoch, node, found) = (snapshot.epoch, self.node, self.state);
-                Err(DecodeError::UnknownState { epoch, slot, node, found })
+                Err(DecodeError::UnknownState {
+                    epoch,
+                    slot,
+                    node,
+                    found,
+                })
             }
         }
     }
@@ -150,7 +192,10 @@ impl Reader<'_> {
     ) -> Result<(Vec<Member>, Vec<Stranger>), DecodeError> {
         let count = header.member_count as usize;
         if count > MAX_MEMBERS || count >= self.message.sections.len() {
-            return Err(DecodeError::Shape { section: 0, what: "more members than sections" });
+            return Err(DecodeError::Shape {
+                section: 0,
+                what: "more members than sections",
+            });
         }
         let (mut members, mut strangers) = (Vec::with_capacity(count), Vec::new());
         for _ in 0..count {
@@ -158,7 +203,11 @@ impl Reader<'_> {
             let (member, known) = member(at, &found)?;
             if !known {
                 let (handle, node) = (member.handle, member.node_id.clone());
-                strangers.push(Stranger { handle, node, state: found.state });
+                strangers.push(Stranger {
+                    handle,
+                    node,
+                    state: found.state,
+                });
             }
             members.push(member);
         }
@@ -171,7 +220,10 @@ impl Reader<'_> {
             let (at, found) = self.take::<v1::SlotSection>()?;
             let count = SLOTS_PER_SECTION.min(table.slot_count() - first);
             if (found.first as usize, found.count as usize) != (first, count) {
-                return Err(DecodeError::Shape { section: at, what: "not the slots expected here" });
+                return Err(DecodeError::Shape {
+                    section: at,
+                    what: "not the slots expected here",
+                });
             }
             let mut slot = Slot(found.first);
             self.lists(at, &found.handles, found.bits, count, |list| {
@@ -197,7 +249,10 @@ impl Reader<'_> {
         let step = field(0, step.ok_or(wrong))?;
         let changed = header.changed_slots as usize;
         if changed > slot_count {
-            return Err(DecodeError::Shape { section: 0, what: "more changed slots than slots" });
+            return Err(DecodeError::Shape {
+                section: 0,
+                what: "more changed slots than slots",
+            });
         }
         let mut target = Vec::with_capacity(changed);
         while target.len() < changed {
@@ -209,10 +264,17 @@ impl Reader<'_> {
             }
             let mut slots = found.slots.iter();
             self.lists(at, &found.handles, found.bits, count, |to| {
-                target.extend(slots.next().map(|slot| SlotChange { slot: Slot(*slot), to }));
+                target.extend(slots.next().map(|slot| SlotChange {
+                    slot: Slot(*slot),
+                    to,
+                }));
             })?;
         }
-        Ok(Transition { id: TransitionId(header.id), step, target })
+        Ok(Transition {
+            id: TransitionId(header.id),
+            step,
+            target,
+        })
     }
 
     fn lists(
@@ -223,19 +285,25 @@ impl Reader<'_> {
         count: usize,
         take: impl FnMut(List),
     ) -> Result<(), DecodeError> {
-        packing::unpack(handles, bits, self.rf, count, take)
-            .map_err(|damage: Damage| DecodeError::Shape { section, what: damage.as_str() })
+        packing::unpack(handles, bits, self.rf, count, take).map_err(|damage: Damage| {
+            DecodeError::Shape {
+                section,
+                what: damage.as_str(),
+            }
+        })
     }
 }
 
 /// A member, and whether its state is known here.
 fn member(at: usize, found: &v1::MemberSection) -> Result<(Member, bool), DecodeError> {
     let state = field(at, convert::member_state("state", found.state))?;
-    let handle = u16::try_from(found.handle).map(Handle).map_err(|_| ConvertError::Value {
-        field: "handle",
-        found: found.handle.into(),
-        expected: "0 to 65534",
-    });
+    let handle = u16::try_from(found.handle)
+        .map(Handle)
+        .map_err(|_| ConvertError::Value {
+            field: "handle",
+            found: found.handle.into(),
+            expected: "0 to 65534",
+        });
     let member = Member {
         node_id: field(at, convert::node_id("node_id", &found.node_id))?,
         incarnation: Incarnation(found.incarnation),
@@ -245,7 +313,10 @@ fn member(at: usize, found: &v1::MemberSection) -> Result<(Member, bool), Decode
         endpoint: field(at, convert::endpoint("endpoint", &found.endpoint))?,
         // `Joining` is the state in which a member serves nothing and nothing is sent to it.
         state: state.unwrap_or(MemberState::Joining),
-        availability: field(at, convert::availability("availability", found.availability))?,
+        availability: field(
+            at,
+            convert::availability("availability", found.availability),
+        )?,
     };
     Ok((member, state.is_some()))
 }

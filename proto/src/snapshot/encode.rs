@@ -11,7 +11,12 @@ use crate::{convert, packing::pack, v1};
 pub fn encode(snapshot: &Snapshot) -> Encoded {
     let rf = usize::from(snapshot.layout.slots.rf());
     let mut sections = vec![section(&header(snapshot))];
-    sections.extend(snapshot.members.iter().map(|member| section(&v1::MemberSection::from(member))));
+    sections.extend(
+        snapshot
+            .members
+            .iter()
+            .map(|member| section(&v1::MemberSection::from(member))),
+    );
     sections.extend(slot_sections(&snapshot.layout.slots));
     if let Some(transition) = &snapshot.transition {
         let chunks = transition.target.chunks(SLOTS_PER_SECTION);
@@ -45,11 +50,14 @@ fn header(snapshot: &Snapshot) -> v1::SnapshotHeader {
         slot_bits: layout.slots.bits().into(),
         // Members are at most 10,000 and changed slots at most 2^20.
         member_count: snapshot.members.len() as u32,
-        transition: snapshot.transition.as_ref().map(|transition| v1::TransitionHeader {
-            id: transition.id.0,
-            step: transition.step.number().into(),
-            changed_slots: transition.target.len() as u32,
-        }),
+        transition: snapshot
+            .transition
+            .as_ref()
+            .map(|transition| v1::TransitionHeader {
+                id: transition.id.0,
+                step: transition.step.number().into(),
+                changed_slots: transition.target.len() as u32,
+            }),
         signature: Bytes::new(),
     }
 }
@@ -61,11 +69,20 @@ fn slot_sections(table: &SlotTable) -> impl Iterator<Item = Bytes> {
         let (first, count) = (first as u32, count as u32);
         let lists = (first..first + count).map(|slot| table.list(Slot(slot)));
         let (bits, handles) = pack(lists, rf);
-        section(&v1::SlotSection { first, count, bits, handles })
+        section(&v1::SlotSection {
+            first,
+            count,
+            bits,
+            handles,
+        })
     })
 }
 
 fn target_section(changes: &[SlotChange], rf: usize) -> v1::TargetSection {
     let (bits, handles) = pack(changes.iter().map(|change| List::as_slice(&change.to)), rf);
-    v1::TargetSection { slots: changes.iter().map(|change| change.slot.0).collect(), bits, handles }
+    v1::TargetSection {
+        slots: changes.iter().map(|change| change.slot.0).collect(),
+        bits,
+        handles,
+    }
 }

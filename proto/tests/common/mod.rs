@@ -1,4 +1,5 @@
 //! Snapshots to test with, and the checksum as its documentation says it.
+// Each test binary uses some of it.
 #![allow(dead_code)]
 
 use annulus_proto::v1;
@@ -40,7 +41,12 @@ pub fn member(id: &str, handle: u16) -> Member {
 pub fn small() -> Snapshot {
     let list = |handles: &[u16]| -> List { handles.iter().copied().map(Handle).collect() };
     let mut slots = SlotTable::empty(2, 3);
-    for (slot, handles) in [(0, &[0, 1, 2][..]), (1, &[1, 0]), (2, &[2, 0, 1]), (3, &[0])] {
+    for (slot, handles) in [
+        (0, &[0, 1, 2][..]),
+        (1, &[1, 0]),
+        (2, &[2, 0, 1]),
+        (3, &[0]),
+    ] {
         slots.set(Slot(slot), &list(handles));
     }
     Snapshot {
@@ -62,7 +68,10 @@ pub fn small() -> Snapshot {
         transition: Some(Transition {
             id: TransitionId(1),
             step: Step::Writing,
-            target: vec![SlotChange { slot: Slot(3), to: list(&[0, 2]) }],
+            target: vec![SlotChange {
+                slot: Slot(3),
+                to: list(&[0, 2]),
+            }],
         }),
     }
 }
@@ -82,14 +91,28 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
             vec(change.clone(), slots.len()).prop_map(move |lists| {
                 let to = |list: Vec<u16>| -> List { list.into_iter().map(Handle).collect() };
                 let pairs = slots.iter().zip(lists);
-                pairs.map(|(slot, list)| SlotChange { slot: Slot(*slot), to: to(list) }).collect()
+                pairs
+                    .map(|(slot, list)| SlotChange {
+                        slot: Slot(*slot),
+                        to: to(list),
+                    })
+                    .collect()
             })
         });
-        let transition = (any::<u64>(), 1..=7_u8, target).prop_map(|(id, step, target)| {
-            Transition { id: TransitionId(id), step: Step::from_number(step).unwrap(), target }
-        });
+        let transition =
+            (any::<u64>(), 1..=7_u8, target).prop_map(|(id, step, target)| Transition {
+                id: TransitionId(id),
+                step: Step::from_number(step).unwrap(),
+                target,
+            });
         let members: Vec<_> = handles.iter().copied().map(any_member).collect();
-        let numbers = (any::<u128>(), any::<u64>(), 1..u64::MAX, any::<[u8; 32]>(), any::<u64>());
+        let numbers = (
+            any::<u128>(),
+            any::<u64>(),
+            1..u64::MAX,
+            any::<[u8; 32]>(),
+            any::<u64>(),
+        );
         let layout = (any::<u32>(), any::<u64>(), 1..=rf, 1..=rf, vec(list, slots));
         (numbers, layout, members, proptest::option::of(transition)).prop_map(
             move |(numbers, (placement_version, seed, w, r, lists), mut members, transition)| {
@@ -126,7 +149,11 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
 fn any_member(handle: u16) -> impl Strategy<Value = Member> {
     use MemberState::{Active, CatchingUp, Copying, Draining, Joining};
     let states = prop::sample::select(vec![Joining, Copying, CatchingUp, Active, Draining]);
-    let words = ("[a-z0-9]", "[A-Za-z0-9][A-Za-z0-9._-]{0,20}", "[a-z0-9.]{1,30}:[1-9][0-9]{0,3}");
+    let words = (
+        "[a-z0-9]",
+        "[A-Za-z0-9][A-Za-z0-9._-]{0,20}",
+        "[a-z0-9.]{1,30}:[1-9][0-9]{0,3}",
+    );
     (words, any::<u64>(), 0..=MAX_WEIGHT, states, any::<bool>()).prop_map(
         move |((id, zone, endpoint), incarnation, weight, state, down)| Member {
             // The handle makes the id unique.
@@ -137,7 +164,11 @@ fn any_member(handle: u16) -> impl Strategy<Value = Member> {
             weight: Weight::new(weight).unwrap(),
             endpoint: Endpoint::new(endpoint).unwrap(),
             state,
-            availability: if down { Availability::Down } else { Availability::Up },
+            availability: if down {
+                Availability::Down
+            } else {
+                Availability::Up
+            },
         },
     )
 }

@@ -25,7 +25,11 @@ pub(super) fn balance(work: &mut Work<'_>) {
     let mut steps = MAX_STEPS;
     // Balance is never worth a list that none of its old members is in: nobody could take it
     // over. With one replica there is no other way, and the gainer is the successor.
-    let keep = if work.spread.rf == 1 { Keep::Nothing } else { Keep::Successor };
+    let keep = if work.spread.rf == 1 {
+        Keep::Nothing
+    } else {
+        Keep::Successor
+    };
     // What stripping and filling got wrong is put right for nothing: nothing has moved yet.
     chains(work, Keep::Owner, Budget::Free, &mut steps);
     chains(work, keep, Budget::Free, &mut steps);
@@ -37,7 +41,12 @@ pub(super) fn balance(work: &mut Work<'_>) {
     // Leaving owners alone is worth a few moves more, but not a tenth more (MOVE-MINIMAL). In a
     // table so small that a tenth is nothing, two.
     let moved: usize = (0..work.rows.len())
-        .map(|slot| work.rows[slot].iter().filter(|node| !work.old[slot].contains(node)).count())
+        .map(|slot| {
+            work.rows[slot]
+                .iter()
+                .filter(|node| !work.old[slot].contains(node))
+                .count()
+        })
         .sum();
     let extra = ((moved as u64 + left as u64) / 20).max(2);
     chains(work, Keep::Owner, Budget::Extra(extra), &mut steps);
@@ -81,14 +90,17 @@ fn direct(work: &mut Work<'_>, keep: Keep) {
 /// The node that lacks most and may take `from`'s place in a row of which it is no member.
 fn best_under(work: &Work<'_>, slot: usize, from: u16) -> Option<u16> {
     // `from` is above its quota, so it is never the answer.
-    work.best(&work.without(slot, from), true).filter(|to| !work.rows[slot].contains(to))
+    work.best(&work.without(slot, from), true)
+        .filter(|to| !work.rows[slot].contains(to))
 }
 
 /// Moves replicas along cheapest chains, until there is none within the budget.
 fn chains(work: &mut Work<'_>, keep: Keep, mut budget: Budget, steps: &mut u64) {
     while let Some((chain, moves)) = cheapest(work, keep, budget == Budget::Free, steps) {
         if let Budget::Extra(extra) = &mut budget {
-            let Some(rest) = extra.checked_sub(moves.saturating_sub(1)) else { return };
+            let Some(rest) = extra.checked_sub(moves.saturating_sub(1)) else {
+                return;
+            };
             *extra = rest;
         }
         // From the end: each step leaves a legal table, and one that the steps behind it made
@@ -120,7 +132,10 @@ fn cheapest(
     steps: &mut u64,
 ) -> Option<(Vec<Handing>, u64)> {
     let mut search = Search::new(work);
-    let mut layer: Vec<u16> = work.indexes().filter(|node| work.surplus(*node) > 0).collect();
+    let mut layer: Vec<u16> = work
+        .indexes()
+        .filter(|node| work.surplus(*node) > 0)
+        .collect();
     let mut moves = 0;
     while !layer.is_empty() {
         let mut at = 0;
@@ -155,13 +170,18 @@ struct Search<'a, 'b> {
 
 impl<'a, 'b> Search<'a, 'b> {
     fn new(work: &'a Work<'b>) -> Self {
-        let mut unseen: Vec<_> =
-            (0..work.spread.zones.len()).map(|zone| (zone, Vec::new())).collect();
+        let mut unseen: Vec<_> = (0..work.spread.zones.len())
+            .map(|zone| (zone, Vec::new()))
+            .collect();
         for node in work.indexes().filter(|node| work.surplus(*node) <= 0) {
             unseen[work.nodes[usize::from(node)].zone].1.push(node);
         }
         unseen.retain(|(_, nodes)| !nodes.is_empty());
-        Self { work, reached: vec![None; work.nodes.len()], unseen }
+        Self {
+            work,
+            reached: vec![None; work.nodes.len()],
+            unseen,
+        }
     }
 
     /// Reaches all that `from` can hand a range to, or, with `free`, those to which that is no
@@ -219,7 +239,11 @@ impl<'a, 'b> Search<'a, 'b> {
         let mut chain = Vec::new();
         let mut to = target;
         while let Some((from, slot)) = self.reached[usize::from(to)] {
-            chain.push(Handing { slot: slot as usize, from, to });
+            chain.push(Handing {
+                slot: slot as usize,
+                from,
+                to,
+            });
             to = from;
         }
         chain.reverse();

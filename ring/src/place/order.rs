@@ -20,14 +20,22 @@ pub(super) struct Order {
 
 impl Order {
     pub fn new(nodes: &[Node], quota: &[u32], count: &[u32], zones: usize) -> Self {
-        let keys: Vec<_> = (0..nodes.len()).map(|at| key(nodes, quota, count, at)).collect();
+        let keys: Vec<_> = (0..nodes.len())
+            .map(|at| key(nodes, quota, count, at))
+            .collect();
         let mut by_zone = vec![BTreeSet::new(); zones];
         for (node, key) in nodes.iter().zip(&keys) {
             by_zone[node.zone].insert(*key);
         }
         let firsts = by_zone.iter().enumerate();
-        let zones = firsts.filter_map(|(zone, keys)| Some((*keys.first()?, zone))).collect();
-        Self { keys, by_zone, zones }
+        let zones = firsts
+            .filter_map(|(zone, keys)| Some((*keys.first()?, zone)))
+            .collect();
+        Self {
+            keys,
+            by_zone,
+            zones,
+        }
     }
 
     /// Puts a node where its changed count belongs.

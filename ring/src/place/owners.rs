@@ -26,15 +26,27 @@ pub(super) fn finish(current: &SlotTable, work: &Work<'_>) -> SlotTable {
     let mut rows = Vec::with_capacity(work.rows.len());
     for (at, row) in work.rows.iter().enumerate() {
         let old = &work.old[at];
-        let mut ordered: Row = old.iter().copied().filter(|node| row.contains(node)).collect();
+        let mut ordered: Row = old
+            .iter()
+            .copied()
+            .filter(|node| row.contains(node))
+            .collect();
         let staying = ordered.len();
         ordered.extend(row.iter().copied().filter(|node| !old.contains(node)));
         if work.owned[at] && staying > 0 && ordered[0] == old[0] {
             owned[usize::from(ordered[0])] += 1;
         } else {
             // Only a member that stays has the data; a gainer is first where nobody does.
-            let from = if staying > 0 { &ordered[..staying] } else { &ordered[..] };
-            choices.push(Choice { slot: slot(at), from: from.into(), owner: None });
+            let from = if staying > 0 {
+                &ordered[..staying]
+            } else {
+                &ordered[..]
+            };
+            choices.push(Choice {
+                slot: slot(at),
+                from: from.into(),
+                owner: None,
+            });
         }
         rows.push(ordered);
     }
@@ -64,7 +76,8 @@ pub(super) fn even(table: &SlotTable, nodes: &[Node]) -> Vec<(Slot, Handle)> {
     for slot in table.slots() {
         let list = table.list(slot);
         let from: Row = list.iter().filter_map(known).collect();
-        from.iter().for_each(|node| replicas[usize::from(*node)] += 1);
+        from.iter()
+            .for_each(|node| replicas[usize::from(*node)] += 1);
         let owner = list.first().and_then(known);
         if let Some(owner) = owner {
             owned[usize::from(owner)] += 1;
@@ -81,7 +94,10 @@ pub(super) fn even(table: &SlotTable, nodes: &[Node]) -> Vec<(Slot, Handle)> {
     if before.iter().all(Option::is_some) && unevenness(nodes, &owned) >= uneven {
         return Vec::new();
     }
-    let changed = choices.iter().zip(before).filter(|(choice, before)| choice.owner != *before);
+    let changed = choices
+        .iter()
+        .zip(before)
+        .filter(|(choice, before)| choice.owner != *before);
     changed
         .filter_map(|(choice, _)| Some((choice.slot, nodes[usize::from(choice.owner?)].handle)))
         .collect()
@@ -89,9 +105,8 @@ pub(super) fn even(table: &SlotTable, nodes: &[Node]) -> Vec<(Slot, Handle)> {
 
 /// Sum of count^2 / weight, in units of 2^-32: least where counts follow weights.
 fn unevenness(nodes: &[Node], owned: &[u32]) -> u128 {
-    let part = |(node, owned): (&Node, &u32)| {
-        (u128::from(*owned) * u128::from(*owned) << 32) / u128::from(node.weight)
-    };
+    let part =
+        |(node, owned): (&Node, &u32)| (u128::from(*owned).pow(2) << 32) / u128::from(node.weight);
     nodes.iter().zip(owned).map(part).sum()
 }
 
@@ -102,11 +117,17 @@ fn unevenness(nodes: &[Node], owned: &[u32]) -> u128 {
 /// can hand it to nobody else, and the rest; each part then shares by weight what it owns.
 fn settle(nodes: &[Node], replicas: &[u32], owned: &mut [u32], choices: &mut [Choice]) {
     let quota = |part: &[u16], owned: &[u32], open: usize| {
-        let total = part.iter().map(|node| u64::from(owned[usize::from(*node)])).sum::<u64>();
+        let total = part
+            .iter()
+            .map(|node| u64::from(owned[usize::from(*node)]))
+            .sum::<u64>();
         quota::owners(nodes, part, total + open as u64, replicas, owned)
     };
     let all: Vec<_> = (0..nodes.len() as u16).collect();
-    let open = choices.iter().filter(|choice| choice.owner.is_none()).count();
+    let open = choices
+        .iter()
+        .filter(|choice| choice.owner.is_none())
+        .count();
     let shares = quota(&all, owned, open);
     for choice in choices.iter_mut().filter(|choice| choice.owner.is_none()) {
         pick(choice, owned, &shares);
@@ -116,7 +137,8 @@ fn settle(nodes: &[Node], replicas: &[u32], owned: &mut [u32], choices: &mut [Ch
     while let Some(part) = parts.pop() {
         let shares = quota(&part, owned, 0);
         let mut member = vec![false; nodes.len()];
-        part.iter().for_each(|node| member[usize::from(*node)] = true);
+        part.iter()
+            .for_each(|node| member[usize::from(*node)] = true);
         even_out(&part, &member, choices, owned, &shares);
         let stuck = reach(&part, &member, choices, owned, &shares);
         let count = stuck.iter().filter(|stuck| **stuck).count();
@@ -175,10 +197,15 @@ fn reach(
     if queue.is_empty() {
         return reached;
     }
-    queue.iter().for_each(|node| reached[usize::from(*node)] = true);
+    queue
+        .iter()
+        .for_each(|node| reached[usize::from(*node)] = true);
     let holds = held(member, choices);
     while let Some(node) = queue.pop() {
-        for to in holds[usize::from(node)].iter().flat_map(|at| &choices[*at].from) {
+        for to in holds[usize::from(node)]
+            .iter()
+            .flat_map(|at| &choices[*at].from)
+        {
             if member[usize::from(*to)] && !std::mem::replace(&mut reached[usize::from(*to)], true)
             {
                 queue.push(*to);
@@ -197,7 +224,10 @@ fn even_out(
     owned: &mut [u32],
     quota: &[u32],
 ) {
-    if part.iter().all(|node| owned[usize::from(*node)] <= quota[usize::from(*node)]) {
+    if part
+        .iter()
+        .all(|node| owned[usize::from(*node)] <= quota[usize::from(*node)])
+    {
         return;
     }
     let mut holds = held(member, choices);
@@ -206,7 +236,9 @@ fn even_out(
     }
     for node in part.iter().map(|node| usize::from(*node)) {
         while owned[node] > quota[node] {
-            let Some(chain) = chain(node, member, choices, &holds, owned, quota) else { break };
+            let Some(chain) = chain(node, member, choices, &holds, owned, quota) else {
+                break;
+            };
             for (at, to) in chain {
                 if let Some(from) = choices[at].owner.replace(to) {
                     owned[usize::from(from)] -= 1;
@@ -235,7 +267,12 @@ fn straight(
             let to = usize::from(*to);
             owned[node] > quota[node] && member[to] && owned[to] < quota[to]
         };
-        let to = least(choice.slot, choice.from.iter().copied().filter(lacking), owned, quota);
+        let to = least(
+            choice.slot,
+            choice.from.iter().copied().filter(lacking),
+            owned,
+            quota,
+        );
         match to {
             Some(to) => {
                 choice.owner = Some(to);
@@ -292,7 +329,9 @@ fn trace(
     while to != start {
         // Every node but the start was reached by a choice that somebody owns.
         let Some(at) = reached[to] else { break };
-        let Some(owner) = choices[at].owner else { break };
+        let Some(owner) = choices[at].owner else {
+            break;
+        };
         chain.push((at, to as u16));
         to = owner.into();
     }

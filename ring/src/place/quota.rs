@@ -18,8 +18,10 @@ pub(super) fn replicas(nodes: &[Node], spread: &Spread, slots: u64, held: &[u32]
     for (at, node) in nodes.iter().enumerate() {
         zones[node.zone].push(at);
     }
-    let zone_held: Vec<u64> =
-        zones.iter().map(|zone| zone.iter().map(|at| u64::from(held[*at])).sum()).collect();
+    let zone_held: Vec<u64> = zones
+        .iter()
+        .map(|zone| zone.iter().map(|at| u64::from(held[*at])).sum())
+        .collect();
     let share = |at: usize, level: u128| capped(nodes[at].weight, level, slots);
     let totals = divide(
         spread.length as u64 * slots,
@@ -36,7 +38,12 @@ pub(super) fn replicas(nodes: &[Node], spread: &Spread, slots: u64, held: &[u32]
     let mut quotas = vec![0; nodes.len()];
     for (zone, total) in zones.iter().zip(totals) {
         let held: Vec<_> = zone.iter().map(|at| u64::from(held[*at])).collect();
-        let parts = divide(total, &held, |_| slots, |part, level| share(zone[part], level));
+        let parts = divide(
+            total,
+            &held,
+            |_| slots,
+            |part, level| share(zone[part], level),
+        );
         for (at, part) in zone.iter().zip(parts) {
             quotas[*at] = part as u32;
         }
@@ -53,9 +60,14 @@ pub(super) fn owners(
     held: &[u32],
 ) -> Vec<u32> {
     let node = |at: usize| usize::from(part[at]);
-    let held: Vec<_> = part.iter().map(|node| u64::from(held[usize::from(*node)])).collect();
+    let held: Vec<_> = part
+        .iter()
+        .map(|node| u64::from(held[usize::from(*node)]))
+        .collect();
     let cap = |at: usize| u64::from(replicas[node(at)]);
-    let parts = divide(total, &held, cap, |at, level| capped(nodes[node(at)].weight, level, cap(at)));
+    let parts = divide(total, &held, cap, |at, level| {
+        capped(nodes[node(at)].weight, level, cap(at))
+    });
     let mut quotas = vec![0; nodes.len()];
     for (at, part) in parts.into_iter().enumerate() {
         quotas[node(at)] = part as u32;
@@ -89,7 +101,10 @@ fn divide(
     // The true level lies between this one and the next; taking the next keeps exact shares
     // exact, and is too small a step to round anybody else up.
     let exact: Vec<_> = (0..count).map(|at| part(at, level + 1)).collect();
-    let mut parts: Vec<_> = exact.iter().map(|exact| (exact >> FRACTION) as u64).collect();
+    let mut parts: Vec<_> = exact
+        .iter()
+        .map(|exact| (exact >> FRACTION) as u64)
+        .collect();
     let given: u64 = parts.iter().sum();
     let mut left = total.saturating_sub(given);
 
@@ -122,21 +137,39 @@ mod tests {
     fn quotas(nodes: &[(usize, u64)], rf: usize, slots: u64) -> Vec<u32> {
         let nodes: Vec<_> = (0..)
             .zip(nodes)
-            .map(|(at, (zone, weight))| Node { handle: Handle(at), zone: *zone, weight: *weight })
+            .map(|(at, (zone, weight))| Node {
+                handle: Handle(at),
+                zone: *zone,
+                weight: *weight,
+            })
             .collect();
-        replicas(&nodes, &Spread::of(&nodes, rf), slots, &vec![0; nodes.len()])
+        replicas(
+            &nodes,
+            &Spread::of(&nodes, rf),
+            slots,
+            &vec![0; nodes.len()],
+        )
     }
 
     #[test]
     fn shares_follow_weight() {
         assert_eq!(quotas(&[(0, 1), (0, 1), (0, 2)], 1, 1_024), [256, 256, 512]);
-        assert_eq!(quotas(&[(0, 4), (0, 4), (0, 1), (0, 1)], 1, 1_000), [400, 400, 100, 100]);
-        assert_eq!(quotas(&[(0, 1), (0, 1), (0, 1)], 1, 16).iter().sum::<u32>(), 16);
+        assert_eq!(
+            quotas(&[(0, 4), (0, 4), (0, 1), (0, 1)], 1, 1_000),
+            [400, 400, 100, 100]
+        );
+        assert_eq!(
+            quotas(&[(0, 1), (0, 1), (0, 1)], 1, 16).iter().sum::<u32>(),
+            16
+        );
     }
 
     #[test]
     fn nobody_holds_a_range_twice() {
-        assert_eq!(quotas(&[(0, 1_000_000), (0, 1), (0, 1)], 2, 64), [64, 32, 32]);
+        assert_eq!(
+            quotas(&[(0, 1_000_000), (0, 1), (0, 1)], 2, 64),
+            [64, 32, 32]
+        );
         assert_eq!(quotas(&[(0, 5), (0, 1)], 3, 64), [64, 64]);
     }
 
@@ -155,8 +188,13 @@ mod tests {
 
     #[test]
     fn rounding_keeps_what_is_held() {
-        let nodes: Vec<_> =
-            (0..3).map(|at| Node { handle: Handle(at), zone: 0, weight: 1 }).collect();
+        let nodes: Vec<_> = (0..3)
+            .map(|at| Node {
+                handle: Handle(at),
+                zone: 0,
+                weight: 1,
+            })
+            .collect();
         let spread = Spread::of(&nodes, 1);
         assert_eq!(replicas(&nodes, &spread, 16, &[5, 5, 6]), [5, 5, 6]);
         assert_eq!(replicas(&nodes, &spread, 16, &[5, 6, 5]), [5, 6, 5]);

@@ -41,25 +41,38 @@ impl Spread {
         }
         let length = rf.min(nodes.len());
         let filled = |level: usize| sizes.iter().map(|size| (*size).min(level)).sum::<usize>();
-        let level = (0..length).find(|level| filled(*level) >= length).unwrap_or(length);
+        let level = (0..length)
+            .find(|level| filled(*level) >= length)
+            .unwrap_or(length);
         let bounds = |size: &usize| Bounds {
             least: (*size).min(level.saturating_sub(1)),
             most: (*size).min(level),
         };
         let zones: Vec<_> = sizes.iter().map(bounds).collect();
-        let musts = (0..zones.len()).filter(|zone| zones[*zone].least > 0).collect();
-        Self { rf, length, zones, musts }
+        let musts = (0..zones.len())
+            .filter(|zone| zones[*zone].least > 0)
+            .collect();
+        Self {
+            rf,
+            length,
+            zones,
+            musts,
+        }
     }
 
     /// Replicas of `row` in a zone.
     fn count(nodes: &[Node], row: &[u16], zone: usize) -> usize {
-        row.iter().filter(|node| nodes[usize::from(**node)].zone == zone).count()
+        row.iter()
+            .filter(|node| nodes[usize::from(**node)].zone == zone)
+            .count()
     }
 
     /// Replicas that zones still must have.
     fn missing(&self, nodes: &[Node], row: &[u16]) -> usize {
         let missing = |zone: &usize| {
-            self.zones[*zone].least.saturating_sub(Self::count(nodes, row, *zone))
+            self.zones[*zone]
+                .least
+                .saturating_sub(Self::count(nodes, row, *zone))
         };
         self.musts.iter().map(missing).sum()
     }
@@ -76,8 +89,7 @@ impl Spread {
     pub fn excess(&self, nodes: &[Node], row: &[u16], zone: usize) -> bool {
         let count = Self::count(nodes, row, zone);
         let Bounds { least, most } = self.zones[zone];
-        count > most
-            || (count > least && row.len() + self.missing(nodes, row) > self.length)
+        count > most || (count > least && row.len() + self.missing(nodes, row) > self.length)
     }
 }
 
@@ -87,11 +99,24 @@ mod tests {
     use crate::Handle;
 
     fn bounds(sizes: &[usize], rf: usize) -> Vec<(usize, usize)> {
-        let zones = sizes.iter().enumerate().flat_map(|(zone, size)| vec![zone; *size]);
-        let nodes: Vec<_> =
-            (0..).zip(zones).map(|(at, zone)| Node { handle: Handle(at), zone, weight: 1 }).collect();
+        let zones = sizes
+            .iter()
+            .enumerate()
+            .flat_map(|(zone, size)| vec![zone; *size]);
+        let nodes: Vec<_> = (0..)
+            .zip(zones)
+            .map(|(at, zone)| Node {
+                handle: Handle(at),
+                zone,
+                weight: 1,
+            })
+            .collect();
         let spread = Spread::of(&nodes, rf);
-        spread.zones.iter().map(|bounds| (bounds.least, bounds.most)).collect()
+        spread
+            .zones
+            .iter()
+            .map(|bounds| (bounds.least, bounds.most))
+            .collect()
     }
 
     #[test]

@@ -67,9 +67,20 @@ impl<'a> Work<'a> {
         let order = Order::new(nodes, &quota, &count, spread.zones.len());
         let mut holds = vec![Vec::new(); nodes.len()];
         for (slot, row) in (0..).zip(&old) {
-            row.iter().for_each(|node| holds[usize::from(*node)].push(slot));
+            row.iter()
+                .for_each(|node| holds[usize::from(*node)].push(slot));
         }
-        Self { nodes, spread, quota, count, rows: old.clone(), old, owned, holds, order }
+        Self {
+            nodes,
+            spread,
+            quota,
+            count,
+            rows: old.clone(),
+            old,
+            owned,
+            holds,
+            order,
+        }
     }
 
     /// Takes members out of rows that have more of a zone than they may.
@@ -85,8 +96,10 @@ impl<'a> Work<'a> {
     /// quota.
     fn superfluous(&self, slot: usize) -> Option<u16> {
         let row = &self.rows[slot];
-        let excess =
-            |node: &&u16| self.spread.excess(self.nodes, row, self.nodes[usize::from(**node)].zone);
+        let excess = |node: &&u16| {
+            self.spread
+                .excess(self.nodes, row, self.nodes[usize::from(**node)].zone)
+        };
         let candidates = row.iter().filter(excess);
         candidates.copied().max_by_key(|node| {
             let at = usize::from(*node);
@@ -100,7 +113,9 @@ impl<'a> Work<'a> {
     pub fn fill(&mut self) {
         for slot in 0..self.rows.len() {
             while self.rows[slot].len() < self.spread.length {
-                let Some(node) = self.best(&self.rows[slot], false) else { break };
+                let Some(node) = self.best(&self.rows[slot], false) else {
+                    break;
+                };
                 self.give(slot, node);
             }
         }
@@ -108,7 +123,8 @@ impl<'a> Work<'a> {
 
     /// Who should get a place in `row`; with `under`, only a node below its quota.
     pub fn best(&self, row: &[u16], under: bool) -> Option<u16> {
-        self.order.first(row, under, |zone| self.spread.room(self.nodes, row, zone))
+        self.order
+            .first(row, under, |zone| self.spread.room(self.nodes, row, zone))
     }
 
     /// Whether `node` is the owner of the slot in the table started from.
@@ -125,7 +141,9 @@ impl<'a> Work<'a> {
         if keep == Keep::Owner && self.owns(slot, node) {
             return false;
         }
-        self.rows[slot].iter().any(|other| *other != node && old.contains(other))
+        self.rows[slot]
+            .iter()
+            .any(|other| *other != node && old.contains(other))
     }
 
     /// Slots that a node holds, each once, in order of number.
@@ -146,14 +164,16 @@ impl<'a> Work<'a> {
     fn take(&mut self, slot: usize, node: u16) {
         self.rows[slot].retain(|other| *other != node);
         self.count[usize::from(node)] -= 1;
-        self.order.update(self.nodes, &self.quota, &self.count, node.into());
+        self.order
+            .update(self.nodes, &self.quota, &self.count, node.into());
     }
 
     fn give(&mut self, slot: usize, node: u16) {
         self.rows[slot].push(node);
         self.holds[usize::from(node)].push(slot as u32);
         self.count[usize::from(node)] += 1;
-        self.order.update(self.nodes, &self.quota, &self.count, node.into());
+        self.order
+            .update(self.nodes, &self.quota, &self.count, node.into());
     }
 
     /// How many replicas a node has beyond its quota; negative: lacks.
@@ -169,7 +189,11 @@ impl<'a> Work<'a> {
 
     /// The row without one of its members.
     pub fn without(&self, slot: usize, node: u16) -> Row {
-        self.rows[slot].iter().copied().filter(|other| *other != node).collect()
+        self.rows[slot]
+            .iter()
+            .copied()
+            .filter(|other| *other != node)
+            .collect()
     }
 }
 

@@ -1,4 +1,5 @@
 //! Small rings to test with.
+// Each test binary uses some of it.
 #![allow(dead_code)]
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -26,7 +27,9 @@ pub fn candidates(specs: &[Spec]) -> Vec<Candidate> {
 
 /// `per_zone` equal nodes in each of `zones` zones, numbered round the zones.
 pub fn equal(zones: u8, per_zone: u16) -> Vec<Spec> {
-    (0..per_zone * u16::from(zones)).map(|at| (at, (at % u16::from(zones)) as u8, 1)).collect()
+    (0..per_zone * u16::from(zones))
+        .map(|at| (at, (at % u16::from(zones)) as u8, 1))
+        .collect()
 }
 
 /// Assigns from `current`, in the given order of nodes.
@@ -42,7 +45,10 @@ pub fn founded(bits: u8, rf: u8, specs: &[Spec]) -> SlotTable {
 pub fn replicas(table: &SlotTable) -> BTreeMap<u16, u32> {
     let mut counts = BTreeMap::new();
     for slot in table.slots() {
-        table.list(slot).iter().for_each(|handle| *counts.entry(handle.0).or_default() += 1);
+        table
+            .list(slot)
+            .iter()
+            .for_each(|handle| *counts.entry(handle.0).or_default() += 1);
     }
     counts
 }
@@ -51,7 +57,9 @@ pub fn replicas(table: &SlotTable) -> BTreeMap<u16, u32> {
 pub fn owners(table: &SlotTable) -> BTreeMap<u16, u32> {
     let mut counts = BTreeMap::new();
     for slot in table.slots() {
-        table.list(slot).first().map(|handle| *counts.entry(handle.0).or_default() += 1);
+        if let Some(owner) = table.list(slot).first() {
+            *counts.entry(owner.0).or_default() += 1;
+        }
     }
     counts
 }
@@ -71,8 +79,12 @@ pub fn moved(old: &SlotTable, new: &SlotTable) -> u32 {
 /// zones as `new` and in which every member holds as many ranges as in `new`: a cheapest flow
 /// node -> (slot, zone) -> slot, found by Bellman and Ford. Slow, and nothing like the assigner.
 pub fn least(old: &SlotTable, new: &SlotTable, specs: &[Spec]) -> u32 {
-    let zones: Vec<u8> =
-        specs.iter().map(|spec| spec.1).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let zones: Vec<u8> = specs
+        .iter()
+        .map(|spec| spec.1)
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
     let (nodes, slots) = (specs.len(), old.slot_count());
     let cell = |slot: usize, zone: usize| nodes + slot * zones.len() + zone;
     let sink = cell(slots, 0) + slots;
@@ -85,11 +97,19 @@ pub fn least(old: &SlotTable, new: &SlotTable, specs: &[Spec]) -> u32 {
             edges.push((to, from, 0, -cost));
         }
     };
-    let all: Vec<_> = new.slots().map(|slot| zones_of(new.list(slot), specs)).collect();
+    let all: Vec<_> = new
+        .slots()
+        .map(|slot| zones_of(new.list(slot), specs))
+        .collect();
     let source = sink + 1;
     let counts = replicas(new);
     for (at, spec) in specs.iter().enumerate() {
-        edge(source, at, counts.get(&spec.0).copied().unwrap_or(0).into(), 0);
+        edge(
+            source,
+            at,
+            counts.get(&spec.0).copied().unwrap_or(0).into(),
+            0,
+        );
         let zone = zones.iter().position(|zone| *zone == spec.1).unwrap();
         for slot in new.slots() {
             let held = old.list(slot).contains(&Handle(spec.0));
@@ -99,8 +119,10 @@ pub fn least(old: &SlotTable, new: &SlotTable, specs: &[Spec]) -> u32 {
     for slot in 0..slots {
         for (at, zone) in zones.iter().enumerate() {
             let count = |list: &Vec<u8>| list.iter().filter(|other| *other == zone).count() as i64;
-            let (least, most) =
-                (all.iter().map(count).min().unwrap(), all.iter().map(count).max().unwrap());
+            let (least, most) = (
+                all.iter().map(count).min().unwrap(),
+                all.iter().map(count).max().unwrap(),
+            );
             // What must be there is worth more than any number of moves.
             edge(cell(slot, at), slot_at(slot), least, -1_000_000);
             edge(cell(slot, at), slot_at(slot), most - least, 0);
@@ -125,7 +147,9 @@ pub fn least(old: &SlotTable, new: &SlotTable, specs: &[Spec]) -> u32 {
                 }
             }
         }
-        let Some((price, _)) = reached[sink] else { break };
+        let Some((price, _)) = reached[sink] else {
+            break;
+        };
         cost += price;
         let mut at = sink;
         while at != source {
@@ -175,7 +199,11 @@ pub fn snapshot(table: SlotTable, specs: &[Spec]) -> Snapshot {
             placement_version: annulus_ring::ASSIGNER_VERSION,
             hash: HashName::Xxh3_64,
             seed: 0,
-            replication: Replication { rf, w: rf / 2 + 1, r: rf / 2 + 1 },
+            replication: Replication {
+                rf,
+                w: rf / 2 + 1,
+                r: rf / 2 + 1,
+            },
             slots: table,
         },
         members,
@@ -189,5 +217,9 @@ pub fn lookup(table: SlotTable, specs: &[Spec]) -> Lookup {
 
 /// A list, by numbers.
 pub fn list(table: &SlotTable, slot: u32) -> Vec<u16> {
-    table.list(Slot(slot)).iter().map(|handle| handle.0).collect()
+    table
+        .list(Slot(slot))
+        .iter()
+        .map(|handle| handle.0)
+        .collect()
 }

@@ -85,7 +85,7 @@ impl World {
     /// Applies one entry on both servers, publishes, and checks every promise of the state.
     pub fn apply(&mut self, request_id: Option<RequestId>, command: Command) -> Outcome {
         let before = self.state.clone();
-        if std::env::var_os("TRACE").is_some() {
+        if std::env::var_os("ANNULUS_TRACE").is_some() {
             eprintln!("{} {command:?}", self.now_ms);
         }
         let entry = Entry {

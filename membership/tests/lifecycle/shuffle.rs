@@ -1,11 +1,9 @@
 //! Seeded shuffles: commands, late and repeated reports, new leaders, in any order. Every promise
 //! of the state is checked after every entry; then the world is left alone and must come to rest.
 
-mod support;
-
+use super::support::World;
 use annulus_membership::{ChangePhase, Report, RingCommand};
 use annulus_ring::NodeId;
-use support::World;
 
 /// How many seeds; `ANNULUS_SEEDS` runs more, `ANNULUS_SEED` exactly one (`cargo x sim SEED`).
 const SEEDS: u64 = 60;

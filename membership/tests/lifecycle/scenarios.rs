@@ -3,13 +3,11 @@
 //! A block of commands, a line of dashes, then what is to be seen: answers, epoch, members and the
 //! ranges that changed since the last block. `UPDATE_GOLDEN=1` (`cargo x golden`) writes them anew.
 
-mod support;
-
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
+use super::support::World;
 use annulus_membership::{Change, ChangeId, Outcome, Rejection, RingCommand};
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
-use support::World;
 
 struct Stage {
     world: Option<World>,
