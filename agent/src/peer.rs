@@ -207,6 +207,7 @@ impl peer_server::Peer for PeerService {
         let cut = convert::required("cut", cut)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (slot, cut) = (Slot(slot), Position::from(cut));
+        let adopted = self.shared.board.adopted_epoch();
         let scan = self.shared.scans.acquire().await;
         let _scan = scan.map_err(|_| Status::unavailable("this node stops"))?;
         let at: DigestAt = self

@@ -173,3 +173,157 @@ pub(crate) fn changed_since(view: &View, acked: Epoch) -> Vec<Slot> {
         .map(|(slot, _)| slot)
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use annulus_ring::{
+        Availability, Checksum, ClusterId, Endpoint, Generation, HashName, Incarnation, Layout,
+        Lookup, Member, MemberState, NodeId, Position, Replication, RingName, SlotChange,
+        SlotTable, Snapshot, Transition, TransitionId, Weight, Zone,
+    };
+
+    use super::*;
+
+    const OWN: Handle = Handle(1);
+    const A: Handle = Handle(0);
+    const B: Handle = OWN;
+    const C: Handle = Handle(2);
+
+    /// Two slots with these lists and reigns; at `step`, session 7 gives slot 0 a new list.
+    fn view(lists: [&[Handle]; 2], reigns: [u64; 2], step: Option<(Step, &[Handle])>) -> View {
+        let mut slots = SlotTable::empty(1, 2);
+        slots.set(Slot(0), lists[0]);
+        slots.set(Slot(1), lists[1]);
+        let members = (0..).zip(["a", "b", "c"]).map(|(handle, node)| Member {
+            node_id: NodeId::new(node).unwrap(),
+            incarnation: Incarnation(1),
+            handle: Handle(handle),
+            zone: Zone::new("z").unwrap(),
+            weight: Weight::new(1).unwrap(),
+            endpoint: Endpoint::new("h:1").unwrap(),
+            state: MemberState::Active,
+            availability: Availability::Up,
+        });
+        let snapshot = Snapshot {
+            format: annulus_ring::snapshot::FORMAT,
+            cluster_id: ClusterId(1),
+            ring: RingName::new("r").unwrap(),
+            generation: Generation(1),
+            epoch: Epoch(9),
+            previous_checksum: Checksum::default(),
+            created_at_ms: 0,
+            layout: Layout {
+                placement_version: 1,
+                hash: HashName::Xxh3_64,
+                seed: 0,
+                replication: Replication { rf: 2, w: 2, r: 1 },
+                slots,
+            },
+            members: members.collect(),
+            transition: step.map(|(step, list)| Transition {
+                id: TransitionId(7),
+                step,
+                target: vec![SlotChange {
+                    slot: Slot(0),
+                    to: list.into(),
+                }],
+            }),
+        };
+        View {
+            checksum: Checksum::default(),
+            lookup: Arc::new(Lookup::compile(Arc::new(snapshot)).unwrap()),
+            reigns: reigns.map(Epoch).into(),
+            last_changes: [Epoch(2), Epoch(5)].into(),
+        }
+    }
+
+    fn holding(slot: u32, copy: Copy, reign: Option<u64>, complete: bool) -> Holding {
+        let watermark = reign.map(|reign| Position::new(Epoch(reign), 3));
+        Holding {
+            slot: Slot(slot),
+            copy,
+            attempt: 1,
+            watermark,
+            complete,
+        }
+    }
+
+    #[test]
+    fn founding_opens_what_was_never_held_and_nothing_else() {
+        let founded = view([&[B, A], &[A, B]], [2, 2], None);
+        let plan = before(&founded, OWN, &Held::default(), false);
+        assert_eq!(plan.found, [Slot(0), Slot(1)]);
+        assert_eq!(plan.begin, [(Slot(0), Epoch(2)), (Slot(1), Epoch(2))]);
+        // The other slot was handed over before this founder came up: its base is not empty.
+        let late = view([&[B, A], &[A, B]], [2, 6], None);
+        let plan = before(&late, OWN, &Held::default(), false);
+        assert_eq!(plan.begin, [(Slot(0), Epoch(2))]);
+        // A store that held something once is never refilled with emptiness.
+        let plan = before(&founded, OWN, &Held::default(), true);
+        assert_eq!((plan.found, plan.begin), (vec![], vec![]));
+        assert_eq!(plan.unheld, BTreeSet::from([Slot(0), Slot(1)]));
+    }
+
+    #[test]
+    fn staging_is_promoted_at_the_switch_and_not_before() {
+        let session = SessionId(7);
+        let held =
+            |complete| Held::from(vec![holding(0, Copy::Staging(session), Some(2), complete)]);
+        let lists: [&[Handle]; 2] = [&[A, C], &[A, C]];
+        for step in Step::ALL {
+            let plan = before(
+                &view(lists, [2, 2], Some((step, &[A, B]))),
+                OWN,
+                &held(true),
+                true,
+            );
+            let promotes = plan.promote.contains_key(&session);
+            assert_eq!(promotes, step == Step::Switched, "{step}");
+        }
+        // After a restart that slept through the switch's own epoch.
+        let settled = view([&[A, B], &[A, C]], [2, 2], None);
+        let plan = before(&settled, OWN, &held(true), true);
+        assert_eq!(plan.promote, BTreeMap::from([(session, vec![Slot(0)])]));
+        let plan = before(&settled, OWN, &held(false), true);
+        assert!(plan.promote.is_empty());
+        assert_eq!(
+            plan.unheld,
+            BTreeSet::from([Slot(0)]),
+            "half a copy is no copy"
+        );
+    }
+
+    #[test]
+    fn a_new_owner_begins_its_reign_and_a_member_does_not() {
+        let handed = view([&[B, A], &[A, B]], [8, 8], None);
+        let held = Held::from(vec![
+            holding(0, Copy::Live, Some(2), true),
+            holding(1, Copy::Live, Some(2), true),
+        ]);
+        assert_eq!(
+            before(&handed, OWN, &held, true).begin,
+            [(Slot(0), Epoch(8))]
+        );
+        let begun = Held::from(vec![
+            holding(0, Copy::Live, Some(8), true),
+            holding(1, Copy::Live, Some(2), true),
+        ]);
+        assert_eq!(before(&handed, OWN, &begun, true), Before::default());
+    }
+
+    #[test]
+    fn a_loser_gives_up_its_copy_only_when_nobody_writes_to_it() {
+        let held = Held::from(vec![holding(0, Copy::Live, Some(2), true)]);
+        let losing = |step| view([&[A, B], &[A, C]], [2, 2], Some((step, &[A, C])));
+        for step in Step::ALL {
+            assert!(given_up(&losing(step), OWN, &held).is_empty(), "{step}");
+            assert!(loses(&losing(step), OWN));
+        }
+        let settled = view([&[A, C], &[A, C]], [2, 2], None);
+        assert_eq!(given_up(&settled, OWN, &held), [Slot(0)]);
+        assert_eq!(changed_since(&settled, Epoch(2)), [Slot(1)]);
+        assert_eq!(gained(&losing(Step::Copying), C), [Slot(0)]);
+    }
+}

@@ -9,7 +9,12 @@ use crate::views::{
 
 impl From<v1::Freshness> for FreshnessView {
     fn from(freshness: v1::Freshness) -> Self {
-        let v1::Freshness { server_id, applied_index, age_ms, linearizable } = freshness;
+        let v1::Freshness {
+            server_id,
+            applied_index,
+            age_ms,
+            linearizable,
+        } = freshness;
         Self {
             server_id: server_id.into(),
             applied_index: applied_index.into(),
@@ -45,7 +50,10 @@ impl From<v1::ClusterStatus> for ClusterView {
 impl From<v1::RingStatus> for RingView {
     fn from(ring: v1::RingStatus) -> Self {
         let counts = |counts: Vec<v1::EpochCount>| {
-            let view = |at: v1::EpochCount| EpochCountView { epoch: at.epoch.into(), count: at.count };
+            let view = |at: v1::EpochCount| EpochCountView {
+                epoch: at.epoch.into(),
+                count: at.count,
+            };
             counts.into_iter().map(view).collect()
         };
         Self {
@@ -113,8 +121,20 @@ impl From<v1::ChangeStatus> for ChangeView {
             Ok(v1::ChangeState::Refused) => "refused",
             Ok(v1::ChangeState::Unspecified) | Err(_) => "unknown",
         };
-        let v1::ChangeStatus { id, kind, node, reason, .. } = change;
-        Self { id: id.into(), kind, node, state, reason }
+        let v1::ChangeStatus {
+            id,
+            kind,
+            node,
+            reason,
+            ..
+        } = change;
+        Self {
+            id: id.into(),
+            kind,
+            node,
+            state,
+            reason,
+        }
     }
 }
 
@@ -129,15 +149,32 @@ impl From<v1::TransitionStatus> for TransitionView {
             copied: transition.copied,
             verified: transition.verified,
             copied_bytes: transition.copied_bytes.into(),
-            waiting_for: transition.waiting_for,
+            waiting_for: transition.waiting_for.into_iter().map(object).collect(),
             changes: transition.changes.into_iter().map(Into::into).collect(),
         }
     }
 }
 
+/// What is waited for: the label or the sentence around it already says "waits for".
+fn object(sentence: String) -> String {
+    sentence
+        .strip_prefix("waiting for ")
+        .map_or(sentence.clone(), str::to_owned)
+}
+
 impl From<v1::WaveStatus> for WaveView {
     fn from(wave: v1::WaveStatus) -> Self {
-        let v1::WaveStatus { id, owner, successor, ranges } = wave;
-        Self { id: id.into(), owner, successor, ranges }
+        let v1::WaveStatus {
+            id,
+            owner,
+            successor,
+            ranges,
+        } = wave;
+        Self {
+            id: id.into(),
+            owner,
+            successor,
+            ranges,
+        }
     }
 }

@@ -405,7 +405,12 @@ pub struct KvLoadArgs {
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
     /// How many synthetic keys
-    #[arg(long, value_name = "N", default_value_t = 100_000, conflicts_with = "keys")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        conflicts_with = "keys"
+    )]
     pub count: usize,
     /// Bytes of each value
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
@@ -466,8 +471,9 @@ pub struct KvServeArgs {
 pub const DEFAULT_WEIGHT: u32 = 100;
 
 fn parse_server(text: &str) -> Result<(u64, String), String> {
-    let (id, endpoint) =
-        text.split_once('=').ok_or("expected ID=HOST:PORT, such as 1=127.0.0.1:7001")?;
+    let (id, endpoint) = text
+        .split_once('=')
+        .ok_or("expected ID=HOST:PORT, such as 1=127.0.0.1:7001")?;
     match id.parse() {
         Ok(0) | Err(_) => Err(format!("{id:?} is not a server number; they start at 1")),
         Ok(id) => Ok((id, endpoint.to_owned())),
@@ -487,9 +493,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         "h" => 3_600_000,
         "" => return Err(format!("{text:?} has no unit; write {text}s or {text}ms")),
-        _ => return Err(format!("{text:?} is no duration; write 250ms, 10s, 5m or 24h")),
+        _ => {
+            return Err(format!(
+                "{text:?} is no duration; write 250ms, 10s, 5m or 24h"
+            ));
+        }
     };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} does not start with a number"))?;
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} does not start with a number"))?;
     number
         .checked_mul(unit_ms)
         .map(Duration::from_millis)
@@ -522,8 +534,13 @@ mod tests {
     #[test]
     fn a_key_is_taken_exactly_as_given() {
         let cli = Cli::try_parse_from(["annulus", "lookup", "users", " a key\n"]).expect("parses");
-        let Command::Lookup(args) = cli.command else { panic!("lookup") };
-        assert_eq!(args.key.key.as_deref(), Some(std::ffi::OsStr::new(" a key\n")));
+        let Command::Lookup(args) = cli.command else {
+            panic!("lookup")
+        };
+        assert_eq!(
+            args.key.key.as_deref(),
+            Some(std::ffi::OsStr::new(" a key\n"))
+        );
     }
 
     #[test]

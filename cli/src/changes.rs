@@ -93,24 +93,48 @@ pub enum Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MemberAdded { node, zone, weight, state } => {
-                write!(f, "{node} is a member: {state}, zone {zone}, weight {weight}")
+            Self::MemberAdded {
+                node,
+                zone,
+                weight,
+                state,
+            } => {
+                write!(
+                    f,
+                    "{node} is a member: {state}, zone {zone}, weight {weight}"
+                )
             }
             Self::MemberGone { node, state } => write!(f, "{node} is gone (was {state})"),
             Self::MemberState { node, from, to } => write!(f, "{node} {from} -> {to}"),
             Self::MemberMoved { node, from, to } => write!(f, "{node} listens at {to}, not {from}"),
-            Self::MemberAvailability { node, down: true } => write!(f, "{node} is down: tried last"),
+            Self::MemberAvailability { node, down: true } => {
+                write!(f, "{node} is down: tried last")
+            }
             Self::MemberAvailability { node, down: false } => write!(f, "{node} is up again"),
             Self::Lists { ranges, owners } => {
-                write!(f, "{ranges} range(s) have a new list, {owners} of them a new owner")
+                write!(
+                    f,
+                    "{ranges} range(s) have a new list, {owners} of them a new owner"
+                )
             }
-            Self::TransitionBegan { id, step, ranges, copies } => {
-                write!(f, "transition {id} begins, {step}: {ranges} range(s), {copies} copies")
+            Self::TransitionBegan {
+                id,
+                step,
+                ranges,
+                copies,
+            } => {
+                write!(
+                    f,
+                    "transition {id} begins, {step}: {ranges} range(s), {copies} copies"
+                )
             }
             Self::TransitionStep { id, from, to } => write!(f, "transition {id} {from} -> {to}"),
             Self::TransitionEnded { id, settled: true } => write!(f, "transition {id} is settled"),
             Self::TransitionEnded { id, settled: false } => {
-                write!(f, "transition {id} is withdrawn: the lists are the old ones")
+                write!(
+                    f,
+                    "transition {id} is withdrawn: the lists are the old ones"
+                )
             }
         }
     }
@@ -142,7 +166,10 @@ fn members(old: Option<&Snapshot>, new: &Snapshot, changes: &mut Vec<Change>) {
         }
     }
     let before = old.map_or(&[][..], |old| &old.members);
-    for gone in before.iter().filter(|member| new.member(&member.node_id).is_none()) {
+    for gone in before
+        .iter()
+        .filter(|member| new.member(&member.node_id).is_none())
+    {
         let (node, state) = (gone.node_id.to_string(), gone.state.as_str());
         changes.push(Change::MemberGone { node, state });
     }
@@ -152,11 +179,19 @@ fn one_member(before: &Member, now: &Member, changes: &mut Vec<Change>) {
     let node = || now.node_id.to_string();
     if before.state != now.state {
         let (from, to) = (before.state.as_str(), now.state.as_str());
-        changes.push(Change::MemberState { node: node(), from, to });
+        changes.push(Change::MemberState {
+            node: node(),
+            from,
+            to,
+        });
     }
     if before.endpoint != now.endpoint {
         let (from, to) = (before.endpoint.to_string(), now.endpoint.to_string());
-        changes.push(Change::MemberMoved { node: node(), from, to });
+        changes.push(Change::MemberMoved {
+            node: node(),
+            from,
+            to,
+        });
     }
     if before.availability != now.availability {
         let down = now.availability == annulus_ring::Availability::Down;
@@ -175,7 +210,10 @@ fn lists(old: Option<&Snapshot>, new: &Snapshot, changes: &mut Vec<Change>) {
             (diff.len(), diff.iter().filter(owner).count())
         }
         _ => {
-            let owned = table.slots().filter(|slot| !table.list(*slot).is_empty()).count();
+            let owned = table
+                .slots()
+                .filter(|slot| !table.list(*slot).is_empty())
+                .count();
             (owned, owned)
         }
     };
@@ -191,24 +229,41 @@ fn transition(old: Option<&Snapshot>, new: &Snapshot, changes: &mut Vec<Change>)
         && now.is_none_or(|now| now.id != before.id)
     {
         let table = &new.layout.slots;
-        let settled = before.target.iter().all(|change| table.list(change.slot) == &change.to[..]);
-        changes.push(Change::TransitionEnded { id: Wide(before.id.0), settled });
+        let settled = before
+            .target
+            .iter()
+            .all(|change| table.list(change.slot) == &change.to[..]);
+        changes.push(Change::TransitionEnded {
+            id: Wide(before.id.0),
+            settled,
+        });
     }
     let Some(now) = now else { return };
     let (id, to) = (Wide(now.id.0), now.step.as_str());
     match before.filter(|before| before.id == now.id) {
         Some(before) if before.step == now.step => {}
         Some(before) => {
-            changes.push(Change::TransitionStep { id, from: before.step.as_str(), to });
+            changes.push(Change::TransitionStep {
+                id,
+                from: before.step.as_str(),
+                to,
+            });
         }
         None => {
             let gainers = |change: &annulus_ring::SlotChange| {
                 let old = new.layout.slots.list(change.slot);
-                placement::movement(change.slot, old, &change.to).gainers.len()
+                placement::movement(change.slot, old, &change.to)
+                    .gainers
+                    .len()
             };
             let copies = now.target.iter().map(gainers).sum();
             let ranges = now.target.len();
-            changes.push(Change::TransitionBegan { id, step: to, ranges, copies });
+            changes.push(Change::TransitionBegan {
+                id,
+                step: to,
+                ranges,
+                copies,
+            });
         }
     }
 }
@@ -230,7 +285,9 @@ mod tests {
             handle: Handle(handle),
             zone: "z1".parse().expect("a name"),
             weight: Weight::new(100).expect("in range"),
-            endpoint: format!("127.0.0.1:{}", 9000 + handle).parse().expect("an endpoint"),
+            endpoint: format!("127.0.0.1:{}", 9000 + handle)
+                .parse()
+                .expect("an endpoint"),
             state,
             availability: Availability::Up,
         }
@@ -256,7 +313,10 @@ mod tests {
                 replication: Replication { rf: 2, w: 2, r: 1 },
                 slots,
             },
-            members: vec![member(0, MemberState::Active), member(1, MemberState::Active)],
+            members: vec![
+                member(0, MemberState::Active),
+                member(1, MemberState::Active),
+            ],
             transition: None,
         }
     }
@@ -266,7 +326,11 @@ mod tests {
         new.members.push(member(2, MemberState::Copying));
         let to = List::from_slice(&[Handle(0), Handle(2)]);
         let target = vec![SlotChange { slot: Slot(0), to }];
-        new.transition = Some(Transition { id: TransitionId(4), step, target });
+        new.transition = Some(Transition {
+            id: TransitionId(4),
+            step,
+            target,
+        });
         new
     }
 

@@ -37,7 +37,12 @@ struct FoundedServer {
 
 impl Render for Founded {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "cluster {} has {} server(s)", self.cluster_id, self.servers.len())
+        writeln!(
+            out,
+            "cluster {} has {} server(s)",
+            self.cluster_id,
+            self.servers.len()
+        )
     }
 }
 
@@ -48,12 +53,27 @@ async fn init(global: &Global, servers: Vec<(u64, String)>) -> Result {
         servers
     };
     // Any of them can found it, and they need not be the endpoints of later commands.
-    let endpoints = servers.iter().map(|(_, endpoint)| endpoint.clone()).collect();
-    let admin = Admin::new(&Global { endpoints, ..global.clone() })?;
+    let endpoints = servers
+        .iter()
+        .map(|(_, endpoint)| endpoint.clone())
+        .collect();
+    let admin = Admin::new(&Global {
+        endpoints,
+        ..global.clone()
+    })?;
     let cluster_id = admin.init_cluster(&servers).await?;
-    let server = |(id, endpoint): (u64, String)| FoundedServer { id: id.into(), endpoint };
+    let server = |(id, endpoint): (u64, String)| FoundedServer {
+        id: id.into(),
+        endpoint,
+    };
     let servers = servers.into_iter().map(server).collect();
-    render::print(global.output, &Founded { cluster_id, servers })
+    render::print(
+        global.output,
+        &Founded {
+            cluster_id,
+            servers,
+        },
+    )
 }
 
 /// The control plane without its rings.

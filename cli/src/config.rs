@@ -32,8 +32,9 @@ pub fn load<T: DeserializeOwned>(path: &Path, known: &[&str]) -> Result<T> {
 /// [`load`] from text; the error is (message, what to do next).
 fn parse<T: DeserializeOwned>(text: &str, known: &[&str]) -> Result<T, (String, String)> {
     let syntax = "correct the file; README.md lists every key with its default";
-    let table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| (one_line(&error), syntax.to_owned()))?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| (one_line(&error), syntax.to_owned()))?;
     check_keys(&table, "", known)?;
     toml::from_str(text).map_err(|error| (one_line(&error), syntax.to_owned()))
 }
@@ -72,7 +73,13 @@ fn unknown(found: &str, known: &[&str]) -> (String, String) {
         })
         .expect("every configuration has keys");
     let message = format!("unknown key {found:?}; the nearest known one is {nearest:?}");
-    (message, format!("write {nearest:?} if that is what you meant; known: {}", known.join(", ")))
+    (
+        message,
+        format!(
+            "write {nearest:?} if that is what you meant; known: {}",
+            known.join(", ")
+        ),
+    )
 }
 
 /// Refuses to listen where others could reach what nobody protects.
@@ -140,14 +147,18 @@ mod tests {
     #[test]
     fn an_unknown_key_names_the_nearest_known_one() {
         let (message, _) = parse::<Example>("lisen = 1\n", KNOWN).expect_err("misspelt");
-        assert_eq!(message, r#"unknown key "lisen"; the nearest known one is "listen""#);
+        assert_eq!(
+            message,
+            r#"unknown key "lisen"; the nearest known one is "listen""#
+        );
         let (message, _) = parse::<Example>("[limits]\nsoak = 1\n", KNOWN).expect_err("no unit");
         assert!(message.contains(r#""limits.soak"; the nearest known one is "limits.soak_ms""#));
     }
 
     #[test]
     fn a_value_of_the_wrong_kind_is_an_error_with_its_line() {
-        let (message, _) = parse::<Example>("[limits]\nsoak_ms = \"x\"\n", KNOWN).expect_err("kind");
+        let (message, _) =
+            parse::<Example>("[limits]\nsoak_ms = \"x\"\n", KNOWN).expect_err("kind");
         assert!(message.contains("line 2"), "{message}");
     }
 

@@ -56,8 +56,16 @@ pub struct Accepted {
 
 impl From<v1::MutationResponse> for Accepted {
     fn from(response: v1::MutationResponse) -> Self {
-        let v1::MutationResponse { change_id, epoch, notes } = response;
-        Self { change_id, epoch, notes }
+        let v1::MutationResponse {
+            change_id,
+            epoch,
+            notes,
+        } = response;
+        Self {
+            change_id,
+            epoch,
+            notes,
+        }
     }
 }
 
@@ -84,7 +92,10 @@ impl Admin {
             .iter()
             .map(|text| config::endpoint(text.trim(), "--endpoints"))
             .collect::<Result<Vec<_>>>()?;
-        let config = AdminConfig { deadline: global.timeout, ..AdminConfig::new(endpoints.clone()) };
+        let config = AdminConfig {
+            deadline: global.timeout,
+            ..AdminConfig::new(endpoints.clone())
+        };
         let client = AdminClient::start(config)
             .map_err(|error| Failure::usage(error, "correct --endpoints or --timeout"))?;
         Ok(Self { client, endpoints })
@@ -104,7 +115,9 @@ impl Admin {
 
     /// Servers, leader, rings.
     pub async fn cluster(&self, read: Read) -> Result<ClusterView> {
-        self.explained(self.client.cluster_status(read.into()).await).await.map(ClusterView::from)
+        self.explained(self.client.cluster_status(read.into()).await)
+            .await
+            .map(ClusterView::from)
     }
 
     /// All rings.
@@ -115,23 +128,34 @@ impl Admin {
 
     /// One ring.
     pub async fn ring(&self, ring: &RingName, read: Read) -> Result<RingView> {
-        self.explained(self.client.ring(ring, read.into()).await).await.map(RingView::from)
+        self.explained(self.client.ring(ring, read.into()).await)
+            .await
+            .map(RingView::from)
     }
 
     /// As [`Self::ring`], and on failure no questions why: for loops that ask again anyway.
     pub async fn ring_quietly(&self, ring: &RingName) -> Result<RingView, AdminError> {
-        self.client.ring(ring, admin::Read::Linearizable).await.map(RingView::from)
+        self.client
+            .ring(ring, admin::Read::Linearizable)
+            .await
+            .map(RingView::from)
     }
 
     /// Number of the leader, if one is known to a server that answers for it.
     pub async fn leader(&self) -> Option<u64> {
-        let status = self.client.cluster_status(admin::Read::Linearizable).await.ok()?;
+        let status = self
+            .client
+            .cluster_status(admin::Read::Linearizable)
+            .await
+            .ok()?;
         (status.leader_id != 0).then_some(status.leader_id)
     }
 
     /// The kept epochs of a ring, oldest first.
     pub async fn epochs(&self, ring: &RingName, read: Read) -> Result<Vec<EpochView>> {
-        let answer = self.explained(self.client.epochs(ring, read.into()).await).await?;
+        let answer = self
+            .explained(self.client.epochs(ring, read.into()).await)
+            .await?;
         let epoch = |epoch: v1::EpochRef| EpochView {
             generation: epoch.generation.into(),
             epoch: epoch.epoch.into(),
@@ -147,7 +171,10 @@ impl Admin {
         epoch: Option<u64>,
         read: Read,
     ) -> Result<Snapshot> {
-        let answer = self.client.snapshot(ring, epoch.map(Epoch), read.into()).await;
+        let answer = self
+            .client
+            .snapshot(ring, epoch.map(Epoch), read.into())
+            .await;
         self.explained(answer).await
     }
 
@@ -159,7 +186,10 @@ impl Admin {
         let listed = epochs
             .into_iter()
             .find(|kept| (kept.generation.0, kept.epoch.0) == (generation, epoch));
-        Ok(Dumped { snapshot, checksum: listed.map(|kept| kept.checksum).unwrap_or_default() })
+        Ok(Dumped {
+            snapshot,
+            checksum: listed.map(|kept| kept.checksum).unwrap_or_default(),
+        })
     }
 
     /// Creates a ring.
@@ -238,14 +268,21 @@ impl Admin {
     /// Withdraws a change.
     pub async fn abort(&self, ring: &RingName, change_id: u64) -> Result<Accepted> {
         let request_id = self.client.request_id();
-        let request = v1::AbortChangeRequest { request_id, ring: ring.to_string(), change_id };
+        let request = v1::AbortChangeRequest {
+            request_id,
+            ring: ring.to_string(),
+            change_id,
+        };
         self.mutated(self.client.abort_change(request).await).await
     }
 
     /// Ends the soak.
     pub async fn settle(&self, ring: &RingName) -> Result<Accepted> {
         let request_id = self.client.request_id();
-        let request = v1::SettleRequest { request_id, ring: ring.to_string() };
+        let request = v1::SettleRequest {
+            request_id,
+            ring: ring.to_string(),
+        };
         self.mutated(self.client.settle(request).await).await
     }
 
@@ -265,15 +302,19 @@ impl Admin {
     async fn explain(&self, error: AdminError) -> Failure {
         match error {
             AdminError::Refused { name, message } => refused(&name, &message),
-            AdminError::Invalid { message } => {
-                Failure::usage(message, "correct the command; `annulus help` shows its form")
-            }
+            AdminError::Invalid { message } => Failure::usage(
+                message,
+                "correct the command; `annulus help` shows its form",
+            ),
             AdminError::Unavailable { .. } => self.survey().await.failure(&error),
             AdminError::Unknown { .. } => Failure::unknown(
                 self.survey().await.sentence(&error),
                 "look with `annulus status` whether it was done before you ask again",
             ),
-            error => Failure::failed(error, "ask another server with --endpoints, and report this"),
+            error => Failure::failed(
+                error,
+                "ask another server with --endpoints, and report this",
+            ),
         }
     }
 
@@ -351,9 +392,13 @@ impl Survey {
                 let (there, needed) = (all - silent.len(), all / 2 + 1);
                 if there < needed {
                     let silent = silent.join(", ");
-                    format!("no quorum: {there} of {all} reachable, {needed} needed; no answer from {silent}")
+                    format!(
+                        "no quorum: {there} of {all} reachable, {needed} needed; no answer from {silent}"
+                    )
                 } else {
-                    format!("{there} of {all} servers reachable, and none answers as or for a leader: {error}")
+                    format!(
+                        "{there} of {all} servers reachable, and none answers as or for a leader: {error}"
+                    )
                 }
             }
         }
@@ -365,8 +410,10 @@ impl Survey {
             Some(_) if self.servers.is_empty() => {
                 "run `annulus cluster init ID=HOST:PORT ..` once, naming all of them"
             }
-            Some(_) => "start the servers that do not answer; \
-                        `annulus status --local` shows what is known meanwhile",
+            Some(_) => {
+                "start the servers that do not answer; \
+                        `annulus status --local` shows what is known meanwhile"
+            }
         };
         Failure::unavailable(self.sentence(error), next)
     }
@@ -381,8 +428,7 @@ fn refused(name: &str, message: &str) -> Failure {
         }
         "StaleLayout" => "`annulus status` shows the layout epoch as it is",
         "TooLateToAbort" => "wait for its end, then ask for the opposite change",
-        "ChangeEnded" | "UnknownChange" => "`annulus ring show` lists the changes",
-        "UnknownRing" => "`annulus ring list` shows the rings",
+        "ChangeEnded" => "`annulus ring show` lists the changes",
         _ => "the message says why; the same request gets the same answer",
     };
     Failure::refused(format!("{message} ({name})"), next)
@@ -412,7 +458,12 @@ mod tests {
 
     fn server(id: u64) -> ServerView {
         let endpoint = format!("127.0.0.1:700{id}");
-        ServerView { id: Wide(id), endpoint, voter: true, matched_index: None }
+        ServerView {
+            id: Wide(id),
+            endpoint,
+            voter: true,
+            matched_index: None,
+        }
     }
 
     fn survey(servers: u64, silent: &[u64]) -> Survey {
@@ -429,8 +480,14 @@ mod tests {
         let failure = survey(3, &[2, 3]).failure(&error);
         assert_eq!(failure.kind(), Kind::Unavailable);
         let text = failure.to_string();
-        assert!(text.contains("no quorum: 1 of 3 reachable, 2 needed"), "{text}");
-        assert!(text.contains("server 2 at 127.0.0.1:7002, server 3 at 127.0.0.1:7003"), "{text}");
+        assert!(
+            text.contains("no quorum: 1 of 3 reachable, 2 needed"),
+            "{text}"
+        );
+        assert!(
+            text.contains("server 2 at 127.0.0.1:7002, server 3 at 127.0.0.1:7003"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -439,6 +496,9 @@ mod tests {
         let text = survey(0, &[]).failure(&error).to_string();
         assert!(text.contains("annulus cluster init"), "{text}");
         let text = Survey::default().failure(&error).to_string();
-        assert!(text.contains("no server answers") && text.contains("--endpoints"), "{text}");
+        assert!(
+            text.contains("no server answers") && text.contains("--endpoints"),
+            "{text}"
+        );
     }
 }

@@ -67,7 +67,11 @@ pub struct Failure {
 impl Failure {
     /// A failure of `kind`: what happened, and what the reader should do next.
     pub fn new(kind: Kind, message: impl fmt::Display, next: impl fmt::Display) -> Self {
-        Self { kind, message: message.to_string(), next: next.to_string() }
+        Self {
+            kind,
+            message: message.to_string(),
+            next: next.to_string(),
+        }
     }
 
     /// [`Kind::Failed`].
@@ -122,7 +126,10 @@ impl std::error::Error for Failure {}
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::failed(error, "check the disk, the terminal or the pipe that the output goes to")
+        Self::failed(
+            error,
+            "check the disk, the terminal or the pipe that the output goes to",
+        )
     }
 }
 
@@ -135,14 +142,27 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_own_exit_code() {
-        let kinds = [Kind::Failed, Kind::Usage, Kind::Refused, Kind::Unavailable, Kind::Unknown];
+        let kinds = [
+            Kind::Failed,
+            Kind::Usage,
+            Kind::Refused,
+            Kind::Unavailable,
+            Kind::Unknown,
+        ];
         let codes: Vec<u8> = kinds.into_iter().map(Kind::code).collect();
-        assert_eq!(codes, [1, 2, 3, 4, 5], "these numbers are documented; scripts rely on them");
+        assert_eq!(
+            codes,
+            [1, 2, 3, 4, 5],
+            "these numbers are documented; scripts rely on them"
+        );
     }
 
     #[test]
     fn a_failure_says_what_to_do_next() {
         let failure = Failure::refused("node n9 is not registered", "start its agent");
-        assert_eq!(failure.to_string(), "refused: node n9 is not registered\n  next: start its agent");
+        assert_eq!(
+            failure.to_string(),
+            "refused: node n9 is not registered\n  next: start its agent"
+        );
     }
 }

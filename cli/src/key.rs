@@ -38,7 +38,10 @@ pub fn from_argument(argument: &OsStr, hex: bool) -> Result<Vec<u8>> {
     }
     hex::decode(bytes).map_err(|error| {
         Failure::usage(
-            format!("{:?} is not hexadecimal: {error}", argument.to_string_lossy()),
+            format!(
+                "{:?} is not hexadecimal: {error}",
+                argument.to_string_lossy()
+            ),
             "write two digits a byte, such as 00ff, or leave --hex away",
         )
     })
@@ -76,7 +79,10 @@ pub fn read_file(path: &Path) -> Result<KeyFile> {
     let file = read_lines(BufReader::new(file))
         .map_err(|error| Failure::usage(format!("keys {shown}: {error}"), next))?;
     if file.keys.is_empty() {
-        return Err(Failure::usage(format!("keys {shown}: no line holds a key"), next));
+        return Err(Failure::usage(
+            format!("keys {shown}: no line holds a key"),
+            next,
+        ));
     }
     Ok(file)
 }
@@ -108,15 +114,24 @@ mod tests {
 
     #[test]
     fn hexadecimal_is_decoded_only_when_asked() {
-        assert_eq!(from_argument(OsStr::new("00ff"), false).expect("plain"), b"00ff");
-        assert_eq!(from_argument(OsStr::new("00ff"), true).expect("hex"), [0, 0xff]);
+        assert_eq!(
+            from_argument(OsStr::new("00ff"), false).expect("plain"),
+            b"00ff"
+        );
+        assert_eq!(
+            from_argument(OsStr::new("00ff"), true).expect("hex"),
+            [0, 0xff]
+        );
         assert!(from_argument(OsStr::new("0"), true).is_err());
     }
 
     #[test]
     fn lines_lose_their_newline_and_nothing_else() {
         let file = read_lines(&b" a \r\nb\n\nb\nlast"[..]).expect("bytes");
-        assert_eq!(file.keys, [b" a \r".to_vec(), b"b".to_vec(), b"last".to_vec()]);
+        assert_eq!(
+            file.keys,
+            [b" a \r".to_vec(), b"b".to_vec(), b"last".to_vec()]
+        );
         assert_eq!((file.empty_lines, file.repeated_lines), (1, 1));
     }
 }

@@ -44,12 +44,21 @@ pub async fn connect(
         let next = "check --endpoints, and that the ring exists: `annulus ring list`";
         Failure::unavailable(error, next)
     })?;
-    let config = KvClientConfig { deadline: limit, ..KvClientConfig::default() };
+    let config = KvClientConfig {
+        deadline: limit,
+        ..KvClientConfig::default()
+    };
     Ok(KvClient::with_config(client, config))
 }
 
 async fn of(global: &Global, ring: &RingName) -> Result<KvClient> {
-    connect(ring.as_str(), &global.endpoints, "annulus kv", global.timeout).await
+    connect(
+        ring.as_str(),
+        &global.endpoints,
+        "annulus kv",
+        global.timeout,
+    )
+    .await
 }
 
 /// A data node's failure in an operator's words.
@@ -73,7 +82,12 @@ pub async fn run(global: &Global, command: KvCommand) -> Result {
     match command {
         KvCommand::Serve(args) => crate::kv_node::run(global, &args).await,
         KvCommand::Get { ring, key, any } => get(global, &ring, &key::read(&key)?, any).await,
-        KvCommand::Put { ring, key, value, hex } => {
+        KvCommand::Put {
+            ring,
+            key,
+            value,
+            hex,
+        } => {
             let key = key::from_argument(&key, hex)?;
             let value = match value {
                 Some(value) => value.into_encoded_bytes(),
@@ -83,12 +97,20 @@ pub async fn run(global: &Global, command: KvCommand) -> Result {
                     value
                 }
             };
-            let written = of(global, &ring).await?.put(&key, value).await.map_err(failure)?;
+            let written = of(global, &ring)
+                .await?
+                .put(&key, value)
+                .await
+                .map_err(failure)?;
             print_written(global, &key, written)
         }
         KvCommand::Delete { ring, key } => {
             let key = key::read(&key)?;
-            let written = of(global, &ring).await?.delete(&key).await.map_err(failure)?;
+            let written = of(global, &ring)
+                .await?
+                .delete(&key)
+                .await
+                .map_err(failure)?;
             print_written(global, &key, written)
         }
         KvCommand::Load(args) => load(global, &args).await,
@@ -120,7 +142,12 @@ impl Render for Got {
 
 async fn get(global: &Global, ring: &RingName, key: &[u8], any: bool) -> Result {
     let kv = of(global, ring).await?;
-    let found = if any { kv.get_any(key).await } else { kv.get(key).await }.map_err(failure)?;
+    let found = if any {
+        kv.get_any(key).await
+    } else {
+        kv.get(key).await
+    }
+    .map_err(failure)?;
     let Some(value) = found.value else {
         return Err(Failure::failed(
             format!("key {} does not exist", key::show(key)),
@@ -150,8 +177,16 @@ struct Written {
 
 impl Render for Written {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { shown_key, version, epoch, .. } = self;
-        writeln!(out, "{shown_key} is acknowledged as version {version} at epoch {epoch}")
+        let Self {
+            shown_key,
+            version,
+            epoch,
+            ..
+        } = self;
+        writeln!(
+            out,
+            "{shown_key} is acknowledged as version {version} at epoch {epoch}"
+        )
     }
 }
 
@@ -191,7 +226,15 @@ struct Ran {
 
 impl From<&Report> for Ran {
     fn from(report: &Report) -> Self {
-        let counts @ Snapshot { reads, puts, deletes, unknown, refused, lost, .. } = report.counts;
+        let counts @ Snapshot {
+            reads,
+            puts,
+            deletes,
+            unknown,
+            refused,
+            lost,
+            ..
+        } = report.counts;
         Self {
             reads: Wide(reads),
             puts: Wide(puts),
@@ -211,7 +254,11 @@ impl From<&Report> for Ran {
 impl Render for Loaded {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         let (keys, rate) = (grouped(self.keys.0), grouped(self.per_second.0));
-        writeln!(out, "{keys} keys written in {}, {rate} a second", span(self.took_ms.0))?;
+        writeln!(
+            out,
+            "{keys} keys written in {}, {rate} a second",
+            span(self.took_ms.0)
+        )?;
         let Some(run) = &self.run else { return Ok(()) };
         writeln!(
             out,
@@ -223,9 +270,21 @@ impl Render for Loaded {
             grouped(run.read_p99_us.0),
             grouped(run.write_p99_us.0)
         )?;
-        let Ran { refused, unknown, unread, .. } = run;
-        writeln!(out, "{refused} refused, {unknown} of unknown outcome, {unread} keys not read back")?;
-        writeln!(out, "acknowledged writes lost {}, wrong reads {}", run.lost, run.wrong_reads)
+        let Ran {
+            refused,
+            unknown,
+            unread,
+            ..
+        } = run;
+        writeln!(
+            out,
+            "{refused} refused, {unknown} of unknown outcome, {unread} keys not read back"
+        )?;
+        writeln!(
+            out,
+            "acknowledged writes lost {}, wrong reads {}",
+            run.lost, run.wrong_reads
+        )
     }
 }
 
@@ -242,14 +301,19 @@ async fn load(global: &Global, args: &KvLoadArgs) -> Result {
     let client = of(global, &args.ring).await?;
     let mut load = Load::new(client, config)
         .map_err(|error| Failure::usage(error, "correct the keys or --value-bytes"))?;
-    let filled = load.fill(global.timeout * PATIENCE).await.map_err(failure)?;
+    let filled = load
+        .fill(global.timeout * PATIENCE)
+        .await
+        .map_err(failure)?;
     let mut loaded = Loaded {
         keys: Wide(filled.keys as u64),
         took_ms: Wide(filled.elapsed.as_millis() as u64),
         per_second: Wide((filled.keys as f64 / filled.elapsed.as_secs_f64().max(0.001)) as u64),
         run: None,
     };
-    let Some(how_long) = args.run else { return render::print(global.output, &loaded) };
+    let Some(how_long) = args.run else {
+        return render::print(global.output, &loaded);
+    };
     let running = load.start();
     tokio::select! {
         () = tokio::time::sleep(how_long) => {}
@@ -262,7 +326,10 @@ async fn load(global: &Global, args: &KvLoadArgs) -> Result {
         return Ok(());
     }
     Err(Failure::failed(
-        format!("not everything was read as written:\n    {}", report.violations.join("\n    ")),
+        format!(
+            "not everything was read as written:\n    {}",
+            report.violations.join("\n    ")
+        ),
         "does another program write these keys? If not, report it",
     ))
 }

@@ -53,7 +53,10 @@ pub async fn run(global: &Global, args: &KvServeArgs) -> Result {
     };
     let config = settings(global, args, file)?;
     let server = Server::start(config).await.map_err(|error| {
-        Failure::failed(format!("cannot start: {error}"), "correct what it names, and start it again")
+        Failure::failed(
+            format!("cannot start: {error}"),
+            "correct what it names, and start it again",
+        )
     })?;
     eprintln!("listening on {}", server.local_addr());
     let why = tokio::select! {
@@ -83,11 +86,18 @@ fn settings(global: &Global, args: &KvServeArgs, file: File) -> Result<KvConfig>
         .collect::<Result<Vec<_>>>()?;
     let weight = args.weight.or(file.weight).unwrap_or(DEFAULT_WEIGHT);
     let weight = Weight::new(weight).ok_or_else(|| {
-        Failure::usage(format!("weight {weight} is too large"), "weights are relative: use smaller ones")
+        Failure::usage(
+            format!("weight {weight} is too large"),
+            "weights are relative: use smaller ones",
+        )
     })?;
     let advertise = args.advertise.clone().or(file.advertise);
     let base = KvConfig::new(
-        required(args.data_dir.clone().or(file.data_dir), "--data-dir", "data_dir")?,
+        required(
+            args.data_dir.clone().or(file.data_dir),
+            "--data-dir",
+            "data_dir",
+        )?,
         listen,
         required(args.ring.clone().or(file.ring), "--ring", "ring")?,
         required(args.node.clone().or(file.node), "--node", "node")?,
@@ -95,7 +105,9 @@ fn settings(global: &Global, args: &KvServeArgs, file: File) -> Result<KvConfig>
         control,
     );
     Ok(KvConfig {
-        advertise: advertise.map(|text| config::endpoint(&text, "--advertise")).transpose()?,
+        advertise: advertise
+            .map(|text| config::endpoint(&text, "--advertise"))
+            .transpose()?,
         weight,
         metrics_listen,
         // 0 is no throttle at all, as everywhere.
@@ -103,7 +115,10 @@ fn settings(global: &Global, args: &KvServeArgs, file: File) -> Result<KvConfig>
             .throttle
             .or(file.copy_bytes_per_second)
             .and_then(std::num::NonZeroU64::new),
-        replicate_delay_ms: args.replicate_delay_ms.or(file.replicate_delay_ms).unwrap_or(0),
+        replicate_delay_ms: args
+            .replicate_delay_ms
+            .or(file.replicate_delay_ms)
+            .unwrap_or(0),
         ..base
     })
 }

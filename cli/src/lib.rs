@@ -13,8 +13,8 @@
 //! Read on in [`args`] (every command and option), then in the file named after a command;
 //! `dev` is a program of its own that starts the others as child processes.
 
-pub mod args;
 mod answers;
+pub mod args;
 mod changes;
 mod closing;
 mod cluster;
@@ -52,11 +52,17 @@ use crate::{
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     start_logging(&cli.command);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             let next = "raise the limit on threads (`ulimit -u`)";
-            return end(Err(Failure::failed(format!("cannot start threads: {error}"), next)));
+            return end(Err(Failure::failed(
+                format!("cannot start threads: {error}"),
+                next,
+            )));
         }
     };
     let result = runtime.block_on(command(cli));
@@ -94,9 +100,16 @@ async fn command(cli: Cli) -> Result {
 /// Logs go to standard error: of long-running commands from `info` on, of others only what is
 /// wrong. `ANNULUS_LOG` says otherwise, in the syntax of tracing's `EnvFilter`.
 fn start_logging(command: &Command) {
-    let long_running =
-        matches!(command, Command::Serve(_) | Command::Kv(args::KvCommand::Serve(_)));
-    let level = if long_running { "info" } else { "error" };
+    let long_running = matches!(
+        command,
+        Command::Serve(_) | Command::Kv(args::KvCommand::Serve(_))
+    );
+    // Raft tells every vote and heartbeat; what it means for operators the servers say themselves.
+    let level = if long_running {
+        "info,openraft=warn"
+    } else {
+        "error"
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("ANNULUS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     // Fails only if a test has installed a subscriber already; then that one is meant.

@@ -62,7 +62,10 @@ impl Found {
             key_hex: hex::encode(key),
             hash: Hex64(route.hash),
             slot: route.slot.0,
-            range: Span { start: Hex64(range.start.0), end: Hex64(range.end.0) },
+            range: Span {
+                start: Hex64(range.start.0),
+                end: Hex64(range.end.0),
+            },
             replicas: replicas.collect(),
             shown_key: key::show(key),
         }
@@ -73,13 +76,23 @@ impl Render for Found {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "key    {}", self.shown_key)?;
         writeln!(out, "hash   {}", self.hash)?;
-        writeln!(out, "range  ({},{}]  slot {}", self.range.start, self.range.end, self.slot)?;
+        writeln!(
+            out,
+            "range  ({},{}]  slot {}",
+            self.range.start, self.range.end, self.slot
+        )?;
         writeln!(out, "epoch  {}", self.epoch)?;
         writeln!(out)?;
         let mut table = render::columns(&["NODE", "ZONE", "ENDPOINT", "STATE", "ROLE"]);
         for replica in &self.replicas {
             let role = if replica.owner { "owner" } else { "replica" };
-            let Replica { node, zone, endpoint, state, .. } = replica;
+            let Replica {
+                node,
+                zone,
+                endpoint,
+                state,
+                ..
+            } = replica;
             table.add_row([node.as_str(), zone, endpoint, state, role]);
         }
         render::write_table(out, &table)
@@ -99,7 +112,10 @@ pub async fn run(global: &Global, args: &LookupArgs) -> Result {
     let route = lookup.route(&key).map_err(|error| {
         Failure::refused(
             format!("ring {}: {error}", args.ring),
-            format!("`annulus ring found {}` makes registered nodes its first members", args.ring),
+            format!(
+                "`annulus ring found {}` makes registered nodes its first members",
+                args.ring
+            ),
         )
     })?;
     render::print(global.output, &Found::new(&key, &lookup, &route))
@@ -118,7 +134,10 @@ mod tests {
             key_hex: "00".to_owned(),
             hash: Hex64(u64::MAX - 1),
             slot: 1,
-            range: Span { start: Hex64(1), end: Hex64(u64::MAX) },
+            range: Span {
+                start: Hex64(1),
+                end: Hex64(u64::MAX),
+            },
             replicas: Vec::new(),
             shown_key: String::new(),
         };

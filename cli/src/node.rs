@@ -18,13 +18,43 @@ use crate::{
 pub async fn run(global: &Global, command: NodeCommand) -> Result {
     let admin = Admin::new(global)?;
     match command {
-        NodeCommand::Join { ring, node, zone, weight, change } => {
-            let accepted = admin.join(&ring, &node, zone, weight, change.expect_layout).await?;
-            follow(global, &admin, Asked { ring, node, kind: "join" }, accepted, &change).await
+        NodeCommand::Join {
+            ring,
+            node,
+            zone,
+            weight,
+            change,
+        } => {
+            let accepted = admin
+                .join(&ring, &node, zone, weight, change.expect_layout)
+                .await?;
+            follow(
+                global,
+                &admin,
+                Asked {
+                    ring,
+                    node,
+                    kind: "join",
+                },
+                accepted,
+                &change,
+            )
+            .await
         }
         NodeCommand::Drain { ring, node, change } => {
             let accepted = admin.drain(&ring, &node, change.expect_layout).await?;
-            follow(global, &admin, Asked { ring, node, kind: "drain" }, accepted, &change).await
+            follow(
+                global,
+                &admin,
+                Asked {
+                    ring,
+                    node,
+                    kind: "drain",
+                },
+                accepted,
+                &change,
+            )
+            .await
         }
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
@@ -33,7 +63,10 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
         }
         NodeCommand::Settle { ring } => {
             let settled = admin.settle(&ring).await?;
-            render::print(global.output, &Done::new(&ring, "the soak is over".to_owned(), &settled))
+            render::print(
+                global.output,
+                &Done::new(&ring, "the soak is over".to_owned(), &settled),
+            )
         }
         NodeCommand::List { ring, local } => {
             let nodes = admin.ring(&ring, Read::from(local)).await?.nodes;
@@ -83,9 +116,15 @@ async fn follow(
     let sentence = format!("change {change_id}, {kind} {node}, is accepted");
     progress::say_accepted(global, &sentence, &accepted.notes);
     progress::wait(global, admin, &ring, change_id).await?;
-    let epoch = admin.ring(&ring, Read::Leader).await.map_or(accepted.epoch, |r| r.epoch.0);
+    let epoch = admin
+        .ring(&ring, Read::Leader)
+        .await
+        .map_or(accepted.epoch, |r| r.epoch.0);
     let what = format!("change {change_id}, {kind} {node}, is done");
-    render::print(global.output, &Done::new(&ring, what, &Accepted { epoch, ..accepted }))
+    render::print(
+        global.output,
+        &Done::new(&ring, what, &Accepted { epoch, ..accepted }),
+    )
 }
 
 #[derive(Serialize)]
@@ -99,16 +138,32 @@ struct Done {
 
 impl Done {
     fn new(ring: &RingName, what: String, accepted: &Accepted) -> Self {
-        let Accepted { change_id, epoch, notes } = accepted;
+        let Accepted {
+            change_id,
+            epoch,
+            notes,
+        } = accepted;
         let (change_id, epoch, notes) = (Wide(*change_id), Wide(*epoch), notes.clone());
-        Self { ring: ring.to_string(), change_id, epoch, what, notes }
+        Self {
+            ring: ring.to_string(),
+            change_id,
+            epoch,
+            what,
+            notes,
+        }
     }
 }
 
 impl Render for Done {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "ring {}: {}, epoch {}", self.ring, self.what, self.epoch)?;
-        self.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+        writeln!(
+            out,
+            "ring {}: {}, epoch {}",
+            self.ring, self.what, self.epoch
+        )?;
+        self.notes
+            .iter()
+            .try_for_each(|note| writeln!(out, "note: {note}"))
     }
 }
 

@@ -78,7 +78,13 @@ async fn until_ended(admin: &Admin, ring: &RingName, change: u64) -> Result {
 }
 
 fn ended(change: &ChangeView, ring: &RingName) -> Option<Result> {
-    let ChangeView { id, kind, node, state, reason } = change;
+    let ChangeView {
+        id,
+        kind,
+        node,
+        state,
+        reason,
+    } = change;
     match *state {
         "done" => Some(Ok(())),
         "aborted" => Some(Err(Failure::failed(
@@ -104,19 +110,28 @@ impl Meter {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);
             bar.set_style(
-                ProgressStyle::with_template("{spinner} {prefix} [{bar:30}] {pos}/{len} {wide_msg}")
-                    .expect("the template is well-formed")
-                    .progress_chars("=> "),
+                ProgressStyle::with_template(
+                    "{spinner} {prefix} [{bar:30}] {pos}/{len} {wide_msg}",
+                )
+                .expect("the template is well-formed")
+                .progress_chars("=> "),
             );
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
-        Self { bar, change, last: None }
+        Self {
+            bar,
+            change,
+            last: None,
+        }
     }
 
     fn show(&mut self, change: &ChangeView, ring: &RingView) {
         let prefix = format!("{} {}", change.kind, change.node);
-        let moving = ring.transition.as_ref().filter(|_| change.state == "running");
+        let moving = ring
+            .transition
+            .as_ref()
+            .filter(|_| change.state == "running");
         let Some(transition) = moving else {
             self.line(&prefix, (0, 0), change.state.to_owned());
             return;
@@ -131,7 +146,11 @@ impl Meter {
 
     fn no_answer(&mut self, why: &str) {
         let first = why.lines().next().unwrap_or_default().to_owned();
-        self.line(&format!("change {}", self.change), (0, 0), format!("no answer yet: {first}"));
+        self.line(
+            &format!("change {}", self.change),
+            (0, 0),
+            format!("no answer yet: {first}"),
+        );
     }
 
     fn line(&mut self, prefix: &str, (done, all): (u64, u64), message: String) {
@@ -179,7 +198,13 @@ mod tests {
 
     fn change(state: &'static str) -> ChangeView {
         let (kind, node, reason) = ("join".to_owned(), "n7".to_owned(), "why".to_owned());
-        ChangeView { id: Wide(3), kind, node, state, reason }
+        ChangeView {
+            id: Wide(3),
+            kind,
+            node,
+            state,
+            reason,
+        }
     }
 
     #[test]
@@ -188,7 +213,12 @@ mod tests {
         assert!(ended(&change("queued"), &users).is_none());
         assert!(ended(&change("running"), &users).is_none());
         assert!(matches!(ended(&change("done"), &users), Some(Ok(()))));
-        let kind = |state| ended(&change(state), &users).expect("ended").expect_err("bad").kind();
+        let kind = |state| {
+            ended(&change(state), &users)
+                .expect("ended")
+                .expect_err("bad")
+                .kind()
+        };
         assert_eq!(kind("aborted"), Kind::Failed);
         assert_eq!(kind("refused"), Kind::Refused);
     }

@@ -103,7 +103,9 @@ pub fn write_all(bytes: &[u8]) -> Result {
 #[must_use]
 pub fn columns(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().copied());
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
@@ -116,7 +118,9 @@ pub fn columns(header: &[&str]) -> Table {
 /// # Errors
 /// The writer's.
 pub fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
-    table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
+    table
+        .lines()
+        .try_for_each(|line| writeln!(out, "{}", line.trim_end()))
 }
 
 /// A span of time for people, from ms.
@@ -136,7 +140,7 @@ pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -161,7 +165,10 @@ mod tests {
             let json = serde_json::to_string(&Wide(number)).expect("serializes");
             assert_eq!(json, format!("\"{number}\""));
         }
-        assert_eq!(serde_json::to_string(&Hex64(u64::MAX)).expect("ok"), "\"ffffffffffffffff\"");
+        assert_eq!(
+            serde_json::to_string(&Hex64(u64::MAX)).expect("ok"),
+            "\"ffffffffffffffff\""
+        );
     }
 
     #[test]

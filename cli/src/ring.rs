@@ -18,7 +18,11 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
     let admin = Admin::new(global)?;
     match command {
         RingCommand::Create(args) => create(global, &admin, &args).await,
-        RingCommand::Found { ring, nodes, accept } => {
+        RingCommand::Found {
+            ring,
+            nodes,
+            accept,
+        } => {
             let founded = admin.found_ring(&ring, &nodes, accept).await?;
             print_done(global, &ring, "founded", &founded)
         }
@@ -36,7 +40,13 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
         }
         RingCommand::Epochs { ring, local } => {
             let epochs = admin.epochs(&ring, Read::from(local)).await?;
-            render::print(global.output, &EpochList { ring: ring.to_string(), epochs })
+            render::print(
+                global.output,
+                &EpochList {
+                    ring: ring.to_string(),
+                    epochs,
+                },
+            )
         }
     }
 }
@@ -46,7 +56,9 @@ async fn create(global: &Global, admin: &Admin, args: &CreateArgs) -> Result {
     if args.found_with.is_empty() {
         return print_done(global, &args.ring, "created", &created);
     }
-    let founded = admin.found_ring(&args.ring, &args.found_with, args.accept).await?;
+    let founded = admin
+        .found_ring(&args.ring, &args.found_with, args.accept)
+        .await?;
     print_done(global, &args.ring, "created and founded", &founded)
 }
 
@@ -60,14 +72,23 @@ struct Done<'a> {
 
 impl Render for Done<'_> {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "ring {} is {}, epoch {}", self.ring, self.what, self.epoch)
+        writeln!(
+            out,
+            "ring {} is {}, epoch {}",
+            self.ring, self.what, self.epoch
+        )
     }
 }
 
 fn print_done(global: &Global, ring: &RingName, what: &str, accepted: &Accepted) -> Result {
     let Accepted { epoch, notes, .. } = accepted;
     notes.iter().for_each(|note| eprintln!("note: {note}"));
-    let done = Done { ring: ring.as_str(), what, epoch: Wide(*epoch), notes };
+    let done = Done {
+        ring: ring.as_str(),
+        what,
+        epoch: Wide(*epoch),
+        notes,
+    };
     render::print(global.output, &done)
 }
 
@@ -78,11 +99,15 @@ struct RingList {
 
 impl Render for RingList {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = render::columns(&["RING", "EPOCH", "RANGES", "RF", "W", "R", "NODES", "CHANGE"]);
+        let mut table =
+            render::columns(&["RING", "EPOCH", "RANGES", "RF", "W", "R", "NODES", "CHANGE"]);
         for ring in &self.rings {
-            let change = ring.transition.as_ref().map_or("-".to_owned(), |transition| {
-                format!("step {} {}", transition.step, transition.step_name)
-            });
+            let change = ring
+                .transition
+                .as_ref()
+                .map_or("-".to_owned(), |transition| {
+                    format!("step {} {}", transition.step, transition.step_name)
+                });
             table.add_row([
                 ring.ring.clone(),
                 ring.epoch.to_string(),
@@ -118,7 +143,12 @@ struct EpochList {
 impl Render for EpochList {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = render::columns(&["EPOCH", "GENERATION", "CHECKSUM"]);
-        for EpochView { generation, epoch, checksum } in &self.epochs {
+        for EpochView {
+            generation,
+            epoch,
+            checksum,
+        } in &self.epochs
+        {
             table.add_row([epoch.to_string(), generation.to_string(), checksum.clone()]);
         }
         render::write_table(out, &table)
@@ -188,7 +218,9 @@ impl Dump {
         };
         let target = |slot: annulus_ring::Slot| {
             let target = &snapshot.transition.as_ref()?.target;
-            let at = target.binary_search_by_key(&slot, |change| change.slot).ok()?;
+            let at = target
+                .binary_search_by_key(&slot, |change| change.slot)
+                .ok()?;
             Some(names(&target[at].to))
         };
         Self {
@@ -230,32 +262,61 @@ impl Dump {
                     }
                 })
                 .collect(),
-            transition: snapshot.transition.as_ref().map(|transition| DumpTransition {
-                id: Wide(transition.id.0),
-                step: transition.step.number(),
-                step_name: transition.step.as_str(),
-                changed_ranges: transition.target.len(),
-            }),
+            transition: snapshot
+                .transition
+                .as_ref()
+                .map(|transition| DumpTransition {
+                    id: Wide(transition.id.0),
+                    step: transition.step.number(),
+                    step_name: transition.step.as_str(),
+                    changed_ranges: transition.target.len(),
+                }),
         }
     }
 }
 
 impl Render for Dump {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "ring {}  epoch {}  checksum {}", self.ring, self.epoch, self.checksum)?;
-        if let Some(DumpTransition { id, step, step_name, changed_ranges }) = &self.transition {
-            writeln!(out, "transition {id} at step {step} {step_name}: {changed_ranges} range(s)")?;
+        writeln!(
+            out,
+            "ring {}  epoch {}  checksum {}",
+            self.ring, self.epoch, self.checksum
+        )?;
+        if let Some(DumpTransition {
+            id,
+            step,
+            step_name,
+            changed_ranges,
+        }) = &self.transition
+        {
+            writeln!(
+                out,
+                "transition {id} at step {step} {step_name}: {changed_ranges} range(s)"
+            )?;
         }
         writeln!(out)?;
         let mut table = render::columns(&["NODE", "ZONE", "WEIGHT", "STATE", "ENDPOINT"]);
         for member in &self.members {
-            let DumpMember { node, zone, weight, endpoint, state, .. } = member;
+            let DumpMember {
+                node,
+                zone,
+                weight,
+                endpoint,
+                state,
+                ..
+            } = member;
             table.add_row([node, zone, &weight.to_string(), *state, endpoint]);
         }
         render::write_table(out, &table)?;
         writeln!(out)?;
         for range in &self.ranges {
-            write!(out, "({},{}]  {}", range.start, range.end, range.replicas.join(" "))?;
+            write!(
+                out,
+                "({},{}]  {}",
+                range.start,
+                range.end,
+                range.replicas.join(" ")
+            )?;
             match &range.target {
                 Some(target) => writeln!(out, "  ->  {}", target.join(" "))?,
                 None => writeln!(out)?,
@@ -283,9 +344,10 @@ mod tests {
                 Value::from(double as u64)
             }
             Value::Array(items) => items.into_iter().map(through_doubles).collect(),
-            Value::Object(fields) => {
-                fields.into_iter().map(|(key, value)| (key, through_doubles(value))).collect()
-            }
+            Value::Object(fields) => fields
+                .into_iter()
+                .map(|(key, value)| (key, through_doubles(value)))
+                .collect(),
             other => other,
         }
     }
@@ -335,7 +397,10 @@ mod tests {
                 u64::from_str_radix(text, 16).expect("hexadecimal")
             };
             let expected = slot.range(4);
-            assert_eq!((token("start"), token("end")), (expected.start.0, expected.end.0));
+            assert_eq!(
+                (token("start"), token("end")),
+                (expected.start.0, expected.end.0)
+            );
         }
         assert_eq!(ranges.len(), 16);
     }

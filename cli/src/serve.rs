@@ -13,8 +13,18 @@ use crate::{
 /// Runs `annulus serve` until a signal comes.
 pub async fn run(args: &ServeArgs) -> Result {
     let config = settings(args)?;
+    make_parent(&config.data_dir).map_err(|error| {
+        let shown = config.data_dir.display();
+        Failure::failed(
+            format!("cannot make the parent of {shown}: {error}"),
+            "name another --data-dir",
+        )
+    })?;
     let server = Server::start(config).await.map_err(|error| {
-        Failure::failed(format!("cannot start: {error}"), "correct what it names, and start it again")
+        Failure::failed(
+            format!("cannot start: {error}"),
+            "correct what it names, and start it again",
+        )
     })?;
     eprintln!("listening on {}", server.local_addr());
     let why = tokio::select! {
@@ -33,6 +43,24 @@ pub async fn run(args: &ServeArgs) -> Result {
     Ok(())
 }
 
+/// Makes the folders above `dir` that are missing, each synced into the one above it: a power cut
+/// must not take away the directory of a server that has voted. (The server makes `dir` itself.)
+fn make_parent(dir: &Path) -> std::io::Result<()> {
+    let dir = std::path::absolute(dir)?;
+    let above: Vec<&Path> = dir
+        .ancestors()
+        .skip(1)
+        .take_while(|above| !above.exists())
+        .collect();
+    for missing in above.into_iter().rev() {
+        std::fs::create_dir(missing)?;
+        if let Some(parent) = missing.parent() {
+            std::fs::File::open(parent)?.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
 /// The file's settings, flags put over them. Flags are set in the file's own table, so that a file
 /// may leave out what a flag gives.
 fn settings(args: &ServeArgs) -> Result<Config> {
@@ -48,16 +76,35 @@ fn settings(args: &ServeArgs) -> Result<Config> {
     let text = |value: &dyn ToString| toml::Value::String(value.to_string());
     let id = args.id.map(|id| {
         i64::try_from(id).map(toml::Value::Integer).map_err(|_| {
-            Failure::usage(format!("--id {id} is too large"), "number the servers 1, 2, 3, ..")
+            Failure::usage(
+                format!("--id {id} is too large"),
+                "number the servers 1, 2, 3, ..",
+            )
         })
     });
     set("server_id", id.transpose()?);
     set("listen", args.listen.as_ref().map(|listen| text(listen)));
-    set("advertise", args.advertise.as_ref().map(|advertise| text(advertise)));
-    set("data_dir", args.data_dir.as_ref().map(|dir| text(&dir.display())));
-    set("metrics_listen", args.metrics.as_ref().map(|listen| text(listen)));
-    set("insecure", args.insecure.then_some(toml::Value::Boolean(true)));
-    for (key, flag) in [("server_id", "--id"), ("listen", "--listen"), ("data_dir", "--data-dir")] {
+    set(
+        "advertise",
+        args.advertise.as_ref().map(|advertise| text(advertise)),
+    );
+    set(
+        "data_dir",
+        args.data_dir.as_ref().map(|dir| text(&dir.display())),
+    );
+    set(
+        "metrics_listen",
+        args.metrics.as_ref().map(|listen| text(listen)),
+    );
+    set(
+        "insecure",
+        args.insecure.then_some(toml::Value::Boolean(true)),
+    );
+    for (key, flag) in [
+        ("server_id", "--id"),
+        ("listen", "--listen"),
+        ("data_dir", "--data-dir"),
+    ] {
         if !table.contains_key(key) {
             return Err(Failure::usage(
                 format!("{flag} is missing"),
@@ -76,7 +123,9 @@ fn settings(args: &ServeArgs) -> Result<Config> {
                 ConfigError::UnknownKey { nearest, .. } => {
                     format!("write `{nearest}` if that is what you meant; README.md has every key")
                 }
-                _ => "correct the file or the flag; README.md has every key with its default".into(),
+                _ => {
+                    "correct the file or the flag; README.md has every key with its default".into()
+                }
             };
             Failure::usage(format!("{whence}{error}"), next)
         })?;
@@ -92,7 +141,10 @@ fn read(path: &Path) -> Result<toml::Table> {
         )
     })?;
     text.parse().map_err(|error: toml::de::Error| {
-        Failure::usage(format!("configuration {shown}: {error}"), "correct the line it names")
+        Failure::usage(
+            format!("configuration {shown}: {error}"),
+            "correct the line it names",
+        )
     })
 }
 
@@ -110,14 +162,21 @@ mod tests {
     }
 
     fn with(file: &tempfile::NamedTempFile) -> ServeArgs {
-        ServeArgs { config: Some(file.path().to_owned()), ..ServeArgs::default() }
+        ServeArgs {
+            config: Some(file.path().to_owned()),
+            ..ServeArgs::default()
+        }
     }
 
     #[test]
     fn flags_override_the_file_and_fill_its_gaps() {
         let file = file("listen = '127.0.0.1:7001'\ndata_dir = 'a'\n");
         let listen = Some("127.0.0.1:7009".parse().expect("an address"));
-        let args = ServeArgs { id: Some(2), listen, ..with(&file) };
+        let args = ServeArgs {
+            id: Some(2),
+            listen,
+            ..with(&file)
+        };
         let config = settings(&args).expect("complete");
         assert_eq!(config.server_id.get(), 2);
         assert_eq!(config.listen.port(), 7009);
@@ -129,7 +188,12 @@ mod tests {
         let file = file("server_id = 1\nlisten = '127.0.0.1:1'\ndata_dirr = 'a'\ndata_dir = 'b'\n");
         let failure = settings(&with(&file)).expect_err("misspelt");
         assert_eq!(failure.kind(), Kind::Usage);
-        assert!(failure.to_string().contains("`data_dirr`; did you mean `data_dir`"), "{failure}");
+        assert!(
+            failure
+                .to_string()
+                .contains("`data_dirr`; did you mean `data_dir`"),
+            "{failure}"
+        );
     }
 
     #[test]
@@ -148,7 +212,10 @@ mod tests {
             insecure,
             ..ServeArgs::default()
         };
-        assert_eq!(settings(&args(false)).expect_err("open").kind(), Kind::Usage);
+        assert_eq!(
+            settings(&args(false)).expect_err("open").kind(),
+            Kind::Usage
+        );
         assert!(settings(&args(true)).is_ok());
     }
 }

@@ -31,7 +31,10 @@ impl FreshnessView {
             format!("answered by server {}, through the leader", self.server_id)
         } else {
             let age = span(self.age_ms.0);
-            format!("STALE: from server {} alone, which heard a leader {age} ago", self.server_id)
+            format!(
+                "STALE: from server {} alone, which heard a leader {age} ago",
+                self.server_id
+            )
         }
     }
 }
@@ -291,8 +294,15 @@ impl ClusterView {
                 (true, false) => "voter",
                 (false, false) => "learner",
             };
-            let matched = server.matched_index.map_or("-".to_owned(), |index| index.to_string());
-            table.add_row([server.id.to_string(), server.endpoint.clone(), role.into(), matched]);
+            let matched = server
+                .matched_index
+                .map_or("-".to_owned(), |index| index.to_string());
+            table.add_row([
+                server.id.to_string(),
+                server.endpoint.clone(),
+                role.into(),
+                matched,
+            ]);
         }
         render::write_table(out, &table)
     }
@@ -301,22 +311,44 @@ impl ClusterView {
 /// "5 active, 1 copying", states in the order of a life.
 #[must_use]
 pub fn nodes_by_state(nodes: &[NodeView]) -> String {
-    const LIFE: [&str; 7] =
-        ["registered", "joining", "copying", "catching_up", "active", "draining", "removed"];
+    const LIFE: [&str; 7] = [
+        "registered",
+        "joining",
+        "copying",
+        "catching_up",
+        "active",
+        "draining",
+        "removed",
+    ];
     let mut counts = BTreeMap::<usize, usize>::new();
     for node in nodes {
-        let place = LIFE.iter().position(|state| *state == node.state).unwrap_or(LIFE.len() - 1);
+        let place = LIFE
+            .iter()
+            .position(|state| *state == node.state)
+            .unwrap_or(LIFE.len() - 1);
         *counts.entry(place).or_default() += 1;
     }
-    let words: Vec<String> =
-        counts.into_iter().map(|(place, count)| format!("{count} {}", LIFE[place])).collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    let words: Vec<String> = counts
+        .into_iter()
+        .map(|(place, count)| format!("{count} {}", LIFE[place]))
+        .collect();
+    if words.is_empty() {
+        "none".to_owned()
+    } else {
+        words.join(", ")
+    }
 }
 
 fn by_epoch(counts: &[EpochCountView]) -> String {
-    let words: Vec<String> =
-        counts.iter().map(|at| format!("{} at epoch {}", at.count, at.epoch)).collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    let words: Vec<String> = counts
+        .iter()
+        .map(|at| format!("{} at epoch {}", at.count, at.epoch))
+        .collect();
+    if words.is_empty() {
+        "none".to_owned()
+    } else {
+        words.join(", ")
+    }
 }
 
 impl RingView {
@@ -346,17 +378,36 @@ impl RingView {
         self.title(out)?;
         if !self.founded {
             let ring = &self.ring;
-            writeln!(out, "  not founded: `annulus ring found {ring} NODE..` does that")?;
+            writeln!(
+                out,
+                "  not founded: `annulus ring found {ring} NODE..` does that"
+            )?;
         }
         writeln!(out, "  nodes       {}", nodes_by_state(&self.nodes))?;
-        for node in self.nodes.iter().filter(|node| node.down || node.linked == Some(false)) {
-            let heard =
-                node.heard_ms_ago.map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)));
-            writeln!(out, "  not linked  {} at {}, last heard {heard}", node.node, node.endpoint)?;
-        }
-        for change in self.changes.iter().filter(|change| matches!(change.state, "queued" | "running"))
+        for node in self
+            .nodes
+            .iter()
+            .filter(|node| node.down || node.linked == Some(false))
         {
-            writeln!(out, "  change {:<4} {} {}: {}", change.id, change.kind, change.node, change.state)?;
+            let heard = node
+                .heard_ms_ago
+                .map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)));
+            writeln!(
+                out,
+                "  not linked  {} at {}, last heard {heard}",
+                node.node, node.endpoint
+            )?;
+        }
+        for change in self
+            .changes
+            .iter()
+            .filter(|change| matches!(change.state, "queued" | "running"))
+        {
+            writeln!(
+                out,
+                "  change {:<4} {} {}: {}",
+                change.id, change.kind, change.node, change.state
+            )?;
         }
         if let Some(transition) = &self.transition {
             writeln!(out, "  transition  {}", transition.sentence())?;
@@ -365,22 +416,47 @@ impl RingView {
             }
         }
         if let Some(wave) = &self.wave {
-            let WaveView { id, owner, successor, ranges } = wave;
-            writeln!(out, "  hand-over   wave {id}: {ranges} range(s) from {owner} to {successor}")?;
+            let WaveView {
+                id,
+                owner,
+                successor,
+                ranges,
+            } = wave;
+            writeln!(
+                out,
+                "  hand-over   wave {id}: {ranges} range(s) from {owner} to {successor}"
+            )?;
         }
         writeln!(out, "  acting by   nodes: {}", by_epoch(&self.nodes_at))?;
-        writeln!(out, "              watchers here: {}", by_epoch(&self.watchers_at))?;
+        writeln!(
+            out,
+            "              watchers here: {}",
+            by_epoch(&self.watchers_at)
+        )?;
         if self.short_ranges > 0 {
-            writeln!(out, "  SHORT       {} range(s) have too few replicas", self.short_ranges)?;
+            writeln!(
+                out,
+                "  SHORT       {} range(s) have too few replicas",
+                self.short_ranges
+            )?;
         }
         if self.unspread_ranges > 0 {
             let ranges = self.unspread_ranges;
-            writeln!(out, "  UNSPREAD    {ranges} range(s) are in fewer zones than possible")?;
+            writeln!(
+                out,
+                "  UNSPREAD    {ranges} range(s) are in fewer zones than possible"
+            )?;
         }
         if self.retained_copies > 0 {
-            writeln!(out, "  retained    {} copies wait for grace and permit", self.retained_copies)?;
+            writeln!(
+                out,
+                "  retained    {} copies wait for grace and permit",
+                self.retained_copies
+            )?;
         }
-        self.warnings.iter().try_for_each(|warning| writeln!(out, "  note        {warning}"))
+        self.warnings
+            .iter()
+            .try_for_each(|warning| writeln!(out, "  note        {warning}"))
     }
 }
 
@@ -389,12 +465,22 @@ impl Render for RingView {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         self.screen(out)?;
         let (soak, grace) = (span(self.soak_ms.0), span(self.grace_ms.0));
-        writeln!(out, "  settings    hash {} seed {}  soak {soak}  grace {grace}", self.hash, self.seed)?;
+        writeln!(
+            out,
+            "  settings    hash {} seed {}  soak {soak}  grace {grace}",
+            self.hash, self.seed
+        )?;
         if !self.changes.is_empty() {
             writeln!(out)?;
             let mut table = render::columns(&["CHANGE", "KIND", "NODE", "STATE", "REASON"]);
             for change in &self.changes {
-                let ChangeView { id, kind, node, state, reason } = change;
+                let ChangeView {
+                    id,
+                    kind,
+                    node,
+                    state,
+                    reason,
+                } = change;
                 table.add_row([&id.to_string(), kind, node, *state, reason]);
             }
             render::write_table(out, &table)?;
@@ -409,12 +495,17 @@ impl Render for RingView {
 /// # Errors
 /// The writer's.
 pub fn write_nodes(out: &mut dyn Write, nodes: &[NodeView]) -> io::Result<()> {
-    let header =
-        ["NODE", "ZONE", "WEIGHT", "STATE", "OWNS", "HOLDS", "ADOPTED", "HEARD", "ENDPOINT"];
+    let header = [
+        "NODE", "ZONE", "WEIGHT", "STATE", "OWNS", "HOLDS", "ADOPTED", "HEARD", "ENDPOINT",
+    ];
     let mut table = render::columns(&header);
     for node in nodes {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        let state = if node.down { format!("{} (down)", node.state) } else { node.state.clone() };
+        let state = if node.down {
+            format!("{} (down)", node.state)
+        } else {
+            node.state.clone()
+        };
         table.add_row([
             node.node.clone(),
             node.zone.clone(),
@@ -435,21 +526,35 @@ mod tests {
     use super::*;
 
     fn node(name: &str, state: &str) -> NodeView {
-        NodeView { node: name.to_owned(), state: state.to_owned(), ..NodeView::default() }
+        NodeView {
+            node: name.to_owned(),
+            state: state.to_owned(),
+            ..NodeView::default()
+        }
     }
 
     #[test]
     fn states_are_told_in_the_order_of_a_life() {
-        let nodes = [node("a", "active"), node("b", "copying"), node("c", "active")];
+        let nodes = [
+            node("a", "active"),
+            node("b", "copying"),
+            node("c", "active"),
+        ];
         assert_eq!(nodes_by_state(&nodes), "1 copying, 2 active");
         assert_eq!(nodes_by_state(&[]), "none");
     }
 
     #[test]
     fn a_local_answer_is_marked_stale() {
-        let fresh = FreshnessView { linearizable: true, ..FreshnessView::default() };
+        let fresh = FreshnessView {
+            linearizable: true,
+            ..FreshnessView::default()
+        };
         assert!(!fresh.sentence().contains("STALE"));
-        let old = FreshnessView { age_ms: Wide(12_300), ..FreshnessView::default() };
+        let old = FreshnessView {
+            age_ms: Wide(12_300),
+            ..FreshnessView::default()
+        };
         assert!(old.sentence().contains("STALE") && old.sentence().contains("12.3 s"));
     }
 
@@ -481,7 +586,11 @@ mod tests {
 
     #[test]
     fn json_has_wide_numbers_as_strings() {
-        let ring = RingView { epoch: Wide(u64::MAX), seed: Wide((1 << 53) + 1), ..RingView::default() };
+        let ring = RingView {
+            epoch: Wide(u64::MAX),
+            seed: Wide((1 << 53) + 1),
+            ..RingView::default()
+        };
         let json = serde_json::to_value(&ring).expect("serializes");
         assert_eq!(json["epoch"], u64::MAX.to_string());
         assert_eq!(json["seed"], ((1_u64 << 53) + 1).to_string());

@@ -48,7 +48,10 @@ impl Seen {
             checksum: held.checksum.to_string(),
             created_at_ms: Wide(new.created_at_ms),
             skipped: Wide(skipped),
-            step: new.transition.as_ref().map(|transition| transition.step.as_str()),
+            step: new
+                .transition
+                .as_ref()
+                .map(|transition| transition.step.as_str()),
             changes: changes::between(old, new),
         }
     }
@@ -56,13 +59,21 @@ impl Seen {
 
 impl Render for Seen {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let step = self.step.map_or(String::new(), |step| format!("  step {step}"));
+        let step = self
+            .step
+            .map_or(String::new(), |step| format!("  step {step}"));
         let checksum = render::short(&self.checksum);
         writeln!(out, "epoch {}  checksum {checksum}{step}", self.epoch)?;
         if self.skipped.0 > 0 {
-            writeln!(out, "  ({} epoch(s) in between were not sent)", self.skipped)?;
+            writeln!(
+                out,
+                "  ({} epoch(s) in between were not sent)",
+                self.skipped
+            )?;
         }
-        self.changes.iter().try_for_each(|change| writeln!(out, "  {change}"))
+        self.changes
+            .iter()
+            .try_for_each(|change| writeln!(out, "  {change}"))
     }
 }
 
@@ -73,12 +84,15 @@ pub async fn run(global: &Global, args: &WatchArgs) -> Result {
         .name("annulus watch")
         .connect_lazy()
         .map_err(|error| Failure::usage(error, "correct --endpoints"))?;
-    client.ready(Instant::now() + global.timeout).await.map_err(|error| {
-        Failure::unavailable(
-            error,
-            "check --endpoints, and that the ring exists: `annulus ring list`",
-        )
-    })?;
+    client
+        .ready(Instant::now() + global.timeout)
+        .await
+        .map_err(|error| {
+            Failure::unavailable(
+                error,
+                "check --endpoints, and that the ring exists: `annulus ring list`",
+            )
+        })?;
     tokio::select! {
         ended = follow(&client, global.output, args.count) => ended,
         interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
@@ -108,13 +122,16 @@ async fn follow(client: &Client, output: Output, count: Option<usize>) -> Result
         epochs.mark_unchanged();
         // The table may be newer than the number that woke us: the held reference and the table
         // are compared, and another round follows if they differ.
-        let (Some(lookup), Some(held)) = (client.current(), client.held()) else { continue };
+        let (Some(lookup), Some(held)) = (client.current(), client.held()) else {
+            continue;
+        };
         let new = lookup.snapshot();
         if held.epoch != new.epoch || held.generation != new.generation {
             epochs.mark_changed();
             continue;
         }
-        let is_shown = |old: &Arc<Snapshot>| old.epoch == new.epoch && old.generation == new.generation;
+        let is_shown =
+            |old: &Arc<Snapshot>| old.epoch == new.epoch && old.generation == new.generation;
         if shown.as_ref().is_some_and(is_shown) {
             continue;
         }

@@ -1,5 +1,7 @@
 //! Three servers on loopback: what operators, watchers and data nodes see of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 mod support;
 
 use std::collections::BTreeMap;

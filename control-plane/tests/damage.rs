@@ -2,6 +2,8 @@
 //! with nothing acknowledged lost, or the server stops with a message that names the place and
 //! the remedy. It never starts empty under its old id.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -22,7 +24,10 @@ impl Store {
         let mut log = open(&dir.path().join("data")).await.unwrap();
         log.vote(3, 1).await.unwrap();
         for index in 0..60 {
-            let pending = log.append(3, index * 3, index, &[100, 2_000, 9_000]).await.unwrap();
+            let pending = log
+                .append(3, index * 3, index, &[100, 2_000, 9_000])
+                .await
+                .unwrap();
             pending.acknowledged().await.unwrap();
         }
         let held = log.held().await.unwrap();
@@ -52,7 +57,10 @@ impl Store {
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.contains(dir.to_str().unwrap()), "{what}: {text}");
-                assert!(text.contains("emedy") || text.contains("check that"), "{what}: {text}");
+                assert!(
+                    text.contains("emedy") || text.contains("check that"),
+                    "{what}: {text}"
+                );
                 false
             }
         }
@@ -61,7 +69,9 @@ impl Store {
 
 async fn open(dir: &Path) -> Result<Log, StartError> {
     let dir = dir.to_owned();
-    tokio::task::spawn_blocking(move || Log::open(&dir, 1)).await.unwrap()
+    tokio::task::spawn_blocking(move || Log::open(&dir, 1))
+        .await
+        .unwrap()
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -81,7 +91,11 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+        if path.is_dir() {
+            found.extend(files(&path))
+        } else {
+            found.push(path)
+        }
     }
     found.sort();
     found
@@ -95,7 +109,10 @@ async fn c27_a_truncated_store_is_whole_or_refused() {
     for eighth in 0..8 {
         let copy = store.copy();
         let data = copy.path().join("data");
-        let file = OpenOptions::new().write(true).open(data.join("store/db")).unwrap();
+        let file = OpenOptions::new()
+            .write(true)
+            .open(data.join("store/db"))
+            .unwrap();
         file.set_len(length * eighth / 8).unwrap();
         let what = format!("truncated to {eighth}/8");
         refused += u32::from(!store.assert_whole_or_refused(&data, &what).await);
@@ -111,12 +128,18 @@ async fn c27_a_flipped_byte_is_harmless_or_refused() {
     for _ in 0..12 {
         let copy = store.copy();
         let data = copy.path().join("data");
-        let file = OpenOptions::new().read(true).write(true).open(data.join("store/db")).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(data.join("store/db"))
+            .unwrap();
         let at = random.u64(..length);
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
-        store.assert_whole_or_refused(&data, &format!("byte {at} flipped")).await;
+        store
+            .assert_whole_or_refused(&data, &format!("byte {at} flipped"))
+            .await;
     }
 }
 
@@ -128,7 +151,9 @@ async fn c27_a_removed_file_is_harmless_or_refused_by_name() {
         let copy = store.copy();
         let data = copy.path().join("data");
         fs::remove_file(data.join(&name)).unwrap();
-        let whole = store.assert_whole_or_refused(&data, &format!("{name:?} removed")).await;
+        let whole = store
+            .assert_whole_or_refused(&data, &format!("{name:?} removed"))
+            .await;
         // The lock holds nothing; all else of ours is missed.
         let ours = ["identity", "mark", "store/db", "store/conf"];
         if ours.iter().any(|known| name.ends_with(known)) {
@@ -150,8 +175,14 @@ async fn c27_empty_leftovers_are_harmless_or_refused() {
     ] {
         let copy = store.copy();
         let data = copy.path().join("data");
-        OpenOptions::new().create_new(true).write(true).open(data.join(name)).unwrap();
-        store.assert_whole_or_refused(&data, &format!("empty {name}")).await;
+        OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(data.join(name))
+            .unwrap();
+        store
+            .assert_whole_or_refused(&data, &format!("empty {name}"))
+            .await;
     }
 }
 
@@ -187,7 +218,10 @@ async fn c27_a_damaged_identity_is_refused_by_name() {
         ("{\"format\":9,\"server_id\":1}", "format 9"),
         ("{\"format\":1,\"server_id\":2}", "server 2"),
     ] {
-        fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        fs::File::create(&path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
         let error = open(&store.data()).await.unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -203,7 +237,11 @@ fn the_lock_file_names_an_openraft_without_known_losses() {
         .filter_map(|package| package.split("version = \"").nth(1)?.split('"').next())
         .collect();
     assert_eq!(versions.len(), 1, "{versions:?}");
-    assert!(is_safe(versions[0]), "openraft {} is known to lose entries", versions[0]);
+    assert!(
+        is_safe(versions[0]),
+        "openraft {} is known to lose entries",
+        versions[0]
+    );
 
     for (version, safe) in [
         ("0.9.24", false),
@@ -226,7 +264,10 @@ fn is_safe(version: &str) -> bool {
         Some((numbers, alpha)) => (numbers, alpha.parse::<u64>().ok()),
         None => (version, Some(u64::MAX)),
     };
-    let numbers: Vec<u64> = numbers.split('.').filter_map(|number| number.parse().ok()).collect();
+    let numbers: Vec<u64> = numbers
+        .split('.')
+        .filter_map(|number| number.parse().ok())
+        .collect();
     match (numbers.as_slice(), alpha) {
         ([0, 9, patch], _) => *patch >= 25,
         ([0, 10, 0], Some(alpha)) => alpha >= 27,

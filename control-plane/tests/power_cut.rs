@@ -4,6 +4,8 @@
 //! power is cut at 100 points of it, and each time the store must open and hold exactly what
 //! some prefix of the workload leaves that contains everything acknowledged.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 mod disk;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +23,12 @@ static SERIAL: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 #[derive(Clone, Debug)]
 enum Step {
     Vote(u64),
-    Append { term: u64, from: u64, tag: u64, sizes: Vec<usize> },
+    Append {
+        term: u64,
+        from: u64,
+        tag: u64,
+        sizes: Vec<usize>,
+    },
     Truncate(u64),
     Purge(u64),
 }
@@ -31,8 +38,14 @@ fn after(held: &Held, step: &Step) -> Held {
     let mut held = held.clone();
     match step {
         Step::Vote(term) => held.vote = Some((*term, 1)),
-        Step::Append { term, from, tag, sizes } => {
-            held.entries.extend((*from..).zip(sizes).map(|(index, _)| (index, *term, *tag)));
+        Step::Append {
+            term,
+            from,
+            tag,
+            sizes,
+        } => {
+            held.entries
+                .extend((*from..).zip(sizes).map(|(index, _)| (index, *term, *tag)));
         }
         Step::Truncate(from) => held.entries.retain(|(index, ..)| index < from),
         Step::Purge(upto) => {
@@ -43,7 +56,11 @@ fn after(held: &Held, step: &Step) -> Held {
     held
 }
 
-const EMPTY: Held = Held { vote: None, entries: Vec::new(), purged: None };
+const EMPTY: Held = Held {
+    vote: None,
+    entries: Vec::new(),
+    purged: None,
+};
 
 /// A workload that votes, appends in groups, truncates and purges, as raft would.
 fn workload(random: &mut fastrand::Rng, steps: usize, large: bool) -> Vec<Step> {
@@ -68,7 +85,12 @@ fn workload(random: &mut fastrand::Rng, steps: usize, large: bool) -> Vec<Step> 
                     _ => random.usize(0..400),
                 });
                 let sizes = sizes.collect();
-                Step::Append { term, from: next, tag: made.len() as u64, sizes }
+                Step::Append {
+                    term,
+                    from: next,
+                    tag: made.len() as u64,
+                    sizes,
+                }
             }
         };
         held = after(&held, &step);
@@ -90,13 +112,21 @@ enum Belief {
 async fn record(root: &Path, steps: &[Step], belief: Belief) -> Vec<Op> {
     disk::watch(root);
     let opening = root.join("data");
-    let mut log = tokio::task::spawn_blocking(move || Log::open(&opening, 1)).await.unwrap().unwrap();
+    let mut log = tokio::task::spawn_blocking(move || Log::open(&opening, 1))
+        .await
+        .unwrap()
+        .unwrap();
     let mut waiting = tokio::task::JoinSet::new();
     for (number, step) in steps.iter().enumerate() {
         disk::note(Op::Begun(number));
         match step {
             Step::Vote(term) => log.vote(*term, 1).await.unwrap(),
-            Step::Append { term, from, tag, sizes } => {
+            Step::Append {
+                term,
+                from,
+                tag,
+                sizes,
+            } => {
                 let pending = log.append(*term, *from, *tag, sizes).await.unwrap();
                 if belief == Belief::Submitted {
                     disk::note(Op::Acknowledged(number));
@@ -106,7 +136,11 @@ async fn record(root: &Path, steps: &[Step], belief: Belief) -> Vec<Op> {
                     pending.acknowledged().await.unwrap();
                     disk::note(Op::Acknowledged(number));
                 };
-                if number % 3 == 0 { told.await } else { drop(waiting.spawn(told)) }
+                if number % 3 == 0 {
+                    told.await
+                } else {
+                    drop(waiting.spawn(told))
+                }
                 continue;
             }
             Step::Truncate(from) => log.truncate_from(*from).await.unwrap(),
@@ -142,8 +176,9 @@ async fn cut(
     random: &mut fastrand::Rng,
     cuts: usize,
 ) -> Findings {
-    let answers: Vec<usize> =
-        (0..ops.len()).filter(|at| matches!(ops[*at], Op::Acknowledged(_))).collect();
+    let answers: Vec<usize> = (0..ops.len())
+        .filter(|at| matches!(ops[*at], Op::Acknowledged(_)))
+        .collect();
     let mut points: Vec<usize> = (0..cuts)
         .map(|cut| match cut % 2 {
             0 => answers[random.usize(..answers.len())] + 1,
@@ -160,7 +195,10 @@ async fn cut(
         taken = point;
         let image = tempfile::tempdir().unwrap();
         disk.cut(random, root, image.path());
-        let begun = ops[..point].iter().filter(|op| matches!(op, Op::Begun(_))).count();
+        let begun = ops[..point]
+            .iter()
+            .filter(|op| matches!(op, Op::Begun(_)))
+            .count();
         let acknowledged = ops[..point].iter().filter_map(|op| match op {
             Op::Acknowledged(number) => Some(*number + 1),
             _ => None,
@@ -194,7 +232,9 @@ async fn cut(
 async fn hold(image: &Path) -> Result<Held, StartError> {
     let data: PathBuf = image.join("data");
     std::fs::create_dir_all(&data).unwrap();
-    let mut log = tokio::task::spawn_blocking(move || Log::open(&data, 1)).await.unwrap()?;
+    let mut log = tokio::task::spawn_blocking(move || Log::open(&data, 1))
+        .await
+        .unwrap()?;
     let held = log.held().await.unwrap();
     log.close().await;
     Ok(held)
@@ -211,8 +251,16 @@ async fn torture(seed: u64, large: bool, belief: Belief, disk: Disk, cuts: usize
 
 fn assert_nothing_lost(findings: &Findings) {
     println!("{} power cuts", findings.cuts);
-    assert!(findings.lost.is_empty(), "acknowledged and lost: {:#?}", findings.lost);
-    assert!(findings.unopened.is_empty(), "does not open: {:#?}", findings.unopened);
+    assert!(
+        findings.lost.is_empty(),
+        "acknowledged and lost: {:#?}",
+        findings.lost
+    );
+    assert!(
+        findings.unopened.is_empty(),
+        "does not open: {:#?}",
+        findings.unopened
+    );
 }
 
 /// DURABLE-ACK, 100 cuts: 60 here, 40 below.
@@ -241,7 +289,10 @@ async fn a_store_that_answers_early_is_caught() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_whose_log_is_not_synced_is_caught() {
     let findings = torture(7, false, Belief::Told, Disk::deaf_to("db"), 10).await;
-    assert!(!findings.lost.is_empty() || !findings.unopened.is_empty(), "{findings:?}");
+    assert!(
+        !findings.lost.is_empty() || !findings.unopened.is_empty(),
+        "{findings:?}"
+    );
 }
 
 /// A power cut while the directory is made leaves one that opens, empty.
@@ -266,13 +317,18 @@ async fn after_a_failed_sync_nothing_is_acknowledged() {
     let _serial = SERIAL.lock().await;
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
-    let mut log = tokio::task::spawn_blocking(move || Log::open(&data, 1)).await.unwrap().unwrap();
+    let mut log = tokio::task::spawn_blocking(move || Log::open(&data, 1))
+        .await
+        .unwrap()
+        .unwrap();
     log.vote(1, 1).await.unwrap();
     disk::watch(root.path());
     disk::fail_sync(1);
     let pending = log.append(1, 0, 1, &[10]).await.unwrap();
     pending.acknowledged().await.unwrap_err();
-    let rung = tokio::time::timeout(Duration::from_secs(5), log.fatal()).await.unwrap();
+    let rung = tokio::time::timeout(Duration::from_secs(5), log.fatal())
+        .await
+        .unwrap();
     assert!(rung.contains("could not be written"), "{rung}");
     let later = match log.append(1, 1, 2, &[10]).await {
         Ok(pending) => pending.acknowledged().await,
@@ -289,19 +345,33 @@ async fn an_answer_comes_after_a_real_sync() {
     let root = tempfile::tempdir().unwrap();
     let steps = [
         Step::Vote(1),
-        Step::Append { term: 1, from: 0, tag: 1, sizes: vec![10] },
+        Step::Append {
+            term: 1,
+            from: 0,
+            tag: 1,
+            sizes: vec![10],
+        },
         Step::Vote(2),
     ];
     let ops = record(root.path(), &steps, Belief::Told).await;
     let place = |wanted: fn(&Op) -> bool| ops.iter().position(wanted).unwrap();
     for (begun, told) in [
-        (place(|op| matches!(op, Op::Begun(0))), place(|op| matches!(op, Op::Acknowledged(0)))),
-        (place(|op| matches!(op, Op::Begun(1))), place(|op| matches!(op, Op::Acknowledged(1)))),
-        (place(|op| matches!(op, Op::Begun(2))), place(|op| matches!(op, Op::Acknowledged(2)))),
+        (
+            place(|op| matches!(op, Op::Begun(0))),
+            place(|op| matches!(op, Op::Acknowledged(0))),
+        ),
+        (
+            place(|op| matches!(op, Op::Begun(1))),
+            place(|op| matches!(op, Op::Acknowledged(1))),
+        ),
+        (
+            place(|op| matches!(op, Op::Begun(2))),
+            place(|op| matches!(op, Op::Acknowledged(2))),
+        ),
     ] {
-        let synced = ops[begun..told].iter().any(|op| {
-            matches!(op, Op::Sync { path } if path.ends_with("store/db"))
-        });
+        let synced = ops[begun..told]
+            .iter()
+            .any(|op| matches!(op, Op::Sync { path } if path.ends_with("store/db")));
         assert!(synced, "{:?}", &ops[begun..told]);
     }
 }

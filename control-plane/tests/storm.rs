@@ -2,6 +2,8 @@
 //! is stopped again and again until the log it needs is purged (openraft #2116: a panic of the
 //! core in such weather). No panic, no loss, equal states in the end.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 mod servers;
 
 use std::sync::Arc;
@@ -16,7 +18,9 @@ const WRITERS: usize = 32;
 
 /// Seconds from `ANNULUS_STORM_SECONDS`; 30 by default.
 fn length() -> Duration {
-    let seconds = std::env::var("ANNULUS_STORM_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = std::env::var("ANNULUS_STORM_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(30))
 }
 
@@ -32,8 +36,10 @@ async fn a_storm_with_a_follower_beyond_the_purge() {
     let over = Arc::new(AtomicBool::new(false));
     // The lagging one is a follower throughout; the two others lead in turns if they must.
     let lagging = cluster.follower().await;
-    let nodes: Vec<_> =
-        (1..=3).filter(|id| *id != lagging).map(|id| cluster.node(id)).collect();
+    let nodes: Vec<_> = (1..=3)
+        .filter(|id| *id != lagging)
+        .map(|id| cluster.node(id))
+        .collect();
     let writers: Vec<_> = (0..WRITERS)
         .map(|number| {
             let nodes = nodes.clone();
@@ -66,16 +72,26 @@ async fn a_storm_with_a_follower_beyond_the_purge() {
         cluster.stop(lagging).await;
         let last = nodes[0].standing().last_log_index.unwrap_or(0);
         eventually("a purge beyond the follower", || {
-            let purged = nodes.iter().map(|node| node.standing().purged_index.unwrap_or(0)).min();
+            let purged = nodes
+                .iter()
+                .map(|node| node.standing().purged_index.unwrap_or(0))
+                .min();
             purged.filter(|purged| *purged > last)
         })
         .await;
         cluster.start(lagging).await;
         let behind = cluster.node(lagging);
-        eventually("the follower has the log snapshot", || {
-            behind.standing().applied_index.filter(|applied| *applied > last)
-        })
-        .await;
+        let caught = tokio::time::timeout(servers::PATIENCE, async {
+            let mut applied = behind.applied();
+            // The node outlives this wait.
+            let _ = applied.wait_for(|applied| applied.index > last).await;
+        });
+        if caught.await.is_err() {
+            for running in cluster.running.values() {
+                println!("{:?}", running.node.standing());
+            }
+            panic!("the follower never got the log snapshot beyond {last}");
+        }
         lags += 1;
     }
     over.store(true, Ordering::Relaxed);
@@ -83,8 +99,10 @@ async fn a_storm_with_a_follower_beyond_the_purge() {
         writer.await.unwrap();
     }
     let seconds = began.elapsed().as_secs_f64();
-    let (tried, acknowledged) =
-        (tried.load(Ordering::Relaxed), acknowledged.load(Ordering::Relaxed));
+    let (tried, acknowledged) = (
+        tried.load(Ordering::Relaxed),
+        acknowledged.load(Ordering::Relaxed),
+    );
     println!(
         "storm: {:.0} entries/s for {seconds:.0} s, {lags} lags beyond the purge",
         2.0 * acknowledged as f64 / seconds
@@ -92,7 +110,10 @@ async fn a_storm_with_a_follower_beyond_the_purge() {
     cluster.all_equal().await;
     for id in 1..=3 {
         let time = ring_time(&cluster.node(id));
-        assert!((acknowledged..=tried).contains(&time), "{acknowledged} <= {time} <= {tried}");
+        assert!(
+            (acknowledged..=tried).contains(&time),
+            "{acknowledged} <= {time} <= {tried}"
+        );
     }
     assert!(lags > 0);
     cluster.stop_all().await;

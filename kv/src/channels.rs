@@ -22,7 +22,10 @@ pub(crate) struct Channels {
 
 impl Channels {
     pub fn new(dial: Dial) -> Self {
-        Self { dial, open: Arc::default() }
+        Self {
+            dial,
+            open: Arc::default(),
+        }
     }
 
     pub fn to(&self, endpoint: &Endpoint) -> Result<Channel, DialError> {
@@ -53,5 +56,7 @@ pub(crate) fn explain(status: &Status) -> String {
 }
 
 fn causes(status: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    std::iter::successors(status.source(), |cause: &&(dyn Error + 'static)| (*cause).source())
+    std::iter::successors(status.source(), |cause: &&(dyn Error + 'static)| {
+        (*cause).source()
+    })
 }

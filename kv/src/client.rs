@@ -129,7 +129,11 @@ impl Default for KvClientConfig {
             pause: (Duration::from_millis(5), Duration::from_millis(200)),
             ..RouterConfig::default()
         };
-        Self { deadline: Duration::from_secs(5), router, dial: Dial::default() }
+        Self {
+            deadline: Duration::from_secs(5),
+            router,
+            dial: Dial::default(),
+        }
     }
 }
 
@@ -191,7 +195,8 @@ impl KvClient {
     /// # Errors
     /// [`Error::Limit`], [`Error::Refused`]: nothing was done. [`Error::Unknown`]: it may have been.
     pub async fn put(&self, key: &[u8], value: impl Into<Bytes>) -> Result<Written, Error> {
-        self.write(key, Some(value.into()), WriteOptions::default()).await
+        self.write(key, Some(value.into()), WriteOptions::default())
+            .await
     }
 
     /// Deletes a key; one that does not exist as well.
@@ -214,7 +219,10 @@ impl KvClient {
     ) -> Result<Written, Error> {
         limits::check_write(key, value.as_deref())?;
         let key = Bytes::copy_from_slice(key);
-        let kind = CallKind { reach: Reach::Owner, repeatable: options.idempotent };
+        let kind = CallKind {
+            reach: Reach::Owner,
+            repeatable: options.idempotent,
+        };
         let deadline = Deadline::from(options.deadline.unwrap_or(self.deadline));
         let written = self.router.call_as(kind, &key, deadline, |target| {
             let (key, value) = (key.clone(), value.clone());
@@ -232,16 +240,32 @@ impl KvClient {
         let mut stub = self.stub(target)?;
         let (stamp, timeout_ms) = head(target);
         let response = match value {
-            Some(value) => stub.put(pb::PutRequest { stamp, key, value, timeout_ms }).await,
-            None => stub.delete(pb::DeleteRequest { stamp, key, timeout_ms }).await,
+            Some(value) => {
+                stub.put(pb::PutRequest {
+                    stamp,
+                    key,
+                    value,
+                    timeout_ms,
+                })
+                .await
+            }
+            None => {
+                stub.delete(pb::DeleteRequest {
+                    stamp,
+                    key,
+                    timeout_ms,
+                })
+                .await
+            }
         };
         let response = response.map_err(|status| broken(&status))?.into_inner();
         let result = response.result.and_then(|result| result.result);
         self.note(target, response.epoch);
         match result {
-            Some(pb::write_result::Result::Written(version)) => {
-                Ok(Written { version: version.into(), epoch: Epoch(response.epoch) })
-            }
+            Some(pb::write_result::Result::Written(version)) => Ok(Written {
+                version: version.into(),
+                epoch: Epoch(response.epoch),
+            }),
             Some(pb::write_result::Result::Refused(refused)) => Err(call_error(refused.into())),
             None => Err(CallError::Unknown("the node's answer says nothing".into())),
         }
@@ -250,8 +274,15 @@ impl KvClient {
     async fn read(&self, key: &[u8], mode: pb::ReadMode) -> Result<Found, Error> {
         limits::check_key(key)?;
         let key = Bytes::copy_from_slice(key);
-        let reach = if mode == pb::ReadMode::Any { Reach::Any } else { Reach::Owner };
-        let kind = CallKind { reach, repeatable: true };
+        let reach = if mode == pb::ReadMode::Any {
+            Reach::Any
+        } else {
+            Reach::Owner
+        };
+        let kind = CallKind {
+            reach,
+            repeatable: true,
+        };
         let found = self.router.call_as(kind, &key, self.deadline, |target| {
             let key = key.clone();
             async move { self.read_at(&target, key, mode).await }
@@ -271,8 +302,17 @@ impl KvClient {
     ) -> Result<Found, CallError> {
         let mut stub = self.stub(target)?;
         let (stamp, timeout_ms) = head(target);
-        let request = pb::GetRequest { stamp, key, mode: mode.into(), timeout_ms };
-        let response = stub.get(request).await.map_err(|status| broken(&status))?.into_inner();
+        let request = pb::GetRequest {
+            stamp,
+            key,
+            mode: mode.into(),
+            timeout_ms,
+        };
+        let response = stub
+            .get(request)
+            .await
+            .map_err(|status| broken(&status))?
+            .into_inner();
         self.note(target, response.epoch);
         match response.result {
             Some(pb::get_response::Result::Found(found)) => Ok(Found {
@@ -322,7 +362,11 @@ fn timeout_ms(deadline: Instant) -> u32 {
 /// A call that broke: certainly not made, or perhaps made.
 fn broken(status: &Status) -> CallError {
     let text = explain(status).into();
-    if never_sent(status) { CallError::Unavailable(text) } else { CallError::Unknown(text) }
+    if never_sent(status) {
+        CallError::Unavailable(text)
+    } else {
+        CallError::Unknown(text)
+    }
 }
 
 fn call_error(refused: Refused) -> CallError {

@@ -65,7 +65,11 @@ impl State {
 
 impl Lane {
     fn new(slot: Slot) -> Self {
-        Self { slot, state: Mutex::default(), opening: tokio::sync::Mutex::default() }
+        Self {
+            slot,
+            state: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,8 +87,14 @@ impl Lane {
     pub fn open(&self, reign: Epoch, last: Position, open_ends: &[Arc<Write>]) -> Vec<Arc<Write>> {
         let mut state = self.state();
         let last = last.max(Position::new(reign, 0));
-        let former =
-            std::mem::replace(&mut *state, State { reign: Some(reign), last, ..State::default() });
+        let former = std::mem::replace(
+            &mut *state,
+            State {
+                reign: Some(reign),
+                last,
+                ..State::default()
+            },
+        );
         open_ends.iter().for_each(|write| state.register(write));
         former.pending.into_values().collect()
     }
@@ -126,7 +136,11 @@ impl Lane {
         let mut state = self.state();
         let version = &write.record.version;
         // Another write stands at this position when the lane was opened anew meanwhile.
-        if !state.pending.get(version).is_some_and(|found| Arc::ptr_eq(found, write)) {
+        if !state
+            .pending
+            .get(version)
+            .is_some_and(|found| Arc::ptr_eq(found, write))
+        {
             return;
         }
         state.pending.remove(version);
@@ -165,14 +179,27 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub fn of(&self, slot: Slot) -> Arc<Lane> {
-        if let Some(lane) = self.by_slot.read().unwrap_or_else(PoisonError::into_inner).get(&slot) {
+        if let Some(lane) = self
+            .by_slot
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&slot)
+        {
             return lane.clone();
         }
         let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
-        by_slot.entry(slot).or_insert_with(|| Arc::new(Lane::new(slot))).clone()
+        by_slot
+            .entry(slot)
+            .or_insert_with(|| Arc::new(Lane::new(slot)))
+            .clone()
     }
 
     pub fn all(&self) -> Vec<Arc<Lane>> {
-        self.by_slot.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.by_slot
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 }

@@ -96,7 +96,9 @@ pub fn check_batch<'a>(
     if found > MAX_BATCH_ITEMS {
         return Err(LimitError::BatchTooLong { found });
     }
-    let found = items.map(|(key, value)| key.len() + value.map_or(0, Bytes::len)).sum();
+    let found = items
+        .map(|(key, value)| key.len() + value.map_or(0, Bytes::len))
+        .sum();
     if found > MAX_BATCH_BYTES {
         return Err(LimitError::BatchTooLarge { found });
     }
@@ -112,18 +114,30 @@ mod tests {
         assert_eq!(check_key(b""), Err(LimitError::KeyEmpty));
         assert_eq!(check_key(&[0; MAX_KEY_BYTES]), Ok(()));
         let long = check_key(&[0; MAX_KEY_BYTES + 1]).unwrap_err();
-        assert_eq!((long.name(), long.to_string().contains("1025")), ("KeyTooLong", true));
+        assert_eq!(
+            (long.name(), long.to_string().contains("1025")),
+            ("KeyTooLong", true)
+        );
         assert_eq!(check_write(b"k", Some(&[])), Ok(()));
         assert_eq!(check_write(b"k", Some(&vec![0; MAX_VALUE_BYTES])), Ok(()));
         let value = vec![0; MAX_VALUE_BYTES + 1];
-        assert!(matches!(check_write(b"k", Some(&value)), Err(LimitError::ValueTooLong { .. })));
+        assert!(matches!(
+            check_write(b"k", Some(&value)),
+            Err(LimitError::ValueTooLong { .. })
+        ));
 
         let key = Bytes::from_static(b"k");
         let many = vec![(&key, None); MAX_BATCH_ITEMS + 1];
-        assert_eq!(check_batch(many.into_iter()), Err(LimitError::BatchTooLong { found: 1_001 }));
+        assert_eq!(
+            check_batch(many.into_iter()),
+            Err(LimitError::BatchTooLong { found: 1_001 })
+        );
         let value = Bytes::from(vec![0; MAX_VALUE_BYTES]);
         let large = vec![(&key, Some(&value)); 4];
         let found = 4 * (MAX_VALUE_BYTES + 1);
-        assert_eq!(check_batch(large.into_iter()), Err(LimitError::BatchTooLarge { found }));
+        assert_eq!(
+            check_batch(large.into_iter()),
+            Err(LimitError::BatchTooLarge { found })
+        );
     }
 }

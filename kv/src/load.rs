@@ -31,12 +31,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::counters::{Latency, Snapshot};
 use self::{
     counters::Counters,
     history::{History, Values},
     writer::Writer,
 };
-pub use self::counters::{Latency, Snapshot};
 use crate::client::{BatchItem, Error, KvClient, WriteOptions};
 
 /// Violations kept in words; all are counted.
@@ -83,7 +83,9 @@ impl LoadConfig {
     /// `count` synthetic keys, `key-0000000` and on.
     #[must_use]
     pub fn synthetic_keys(count: usize) -> Vec<Bytes> {
-        (0..count).map(|index| Bytes::from(format!("key-{index:07}"))).collect()
+        (0..count)
+            .map(|index| Bytes::from(format!("key-{index:07}")))
+            .collect()
     }
 }
 
@@ -158,7 +160,9 @@ pub struct Load {
 
 impl std::fmt::Debug for Load {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Load").field("counters", &self.counters.snapshot()).finish_non_exhaustive()
+        f.debug_struct("Load")
+            .field("counters", &self.counters.snapshot())
+            .finish_non_exhaustive()
     }
 }
 
@@ -214,10 +218,7 @@ impl Load {
 
     /// Calls `tell` at every acknowledged write of the running load, on the writer's task.
     #[must_use]
-    pub fn on_acknowledged(
-        mut self,
-        tell: impl Fn(Acknowledged) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_acknowledged(mut self, tell: impl Fn(Acknowledged) + Send + Sync + 'static) -> Self {
         self.on_acknowledged = Some(Arc::new(tell));
         self
     }
@@ -236,7 +237,10 @@ impl Load {
         let mut all: Vec<&mut History> = self.histories.iter_mut().flatten().collect();
         let keys = all.len();
         // Nobody else writes these keys now, so writing the same value twice is harmless.
-        let options = WriteOptions { deadline: Some(deadline), idempotent: true };
+        let options = WriteOptions {
+            deadline: Some(deadline),
+            idempotent: true,
+        };
         let chunks = all.chunks_mut(CHUNK).map(|chunk| async move {
             let mut items = Vec::with_capacity(chunk.len());
             let mut writes = Vec::with_capacity(chunk.len());
@@ -244,7 +248,10 @@ impl Load {
                 let write = history.begin_put();
                 writes.push(write);
                 let value = Some(values.make(history.index, write));
-                items.push(BatchItem { key: history.key.clone(), value });
+                items.push(BatchItem {
+                    key: history.key.clone(),
+                    value,
+                });
             }
             let results = client.batch(&items, options).await;
             let mut first = None;
@@ -266,7 +273,13 @@ impl Load {
                 first.get_or_insert(error);
             }
         }
-        first.map_or(Ok(Filled { keys, elapsed: begun.elapsed() }), Err)
+        first.map_or(
+            Ok(Filled {
+                keys,
+                elapsed: begun.elapsed(),
+            }),
+            Err,
+        )
     }
 
     /// The counts so far.
@@ -301,7 +314,11 @@ impl Load {
             let stop = stop.clone();
             tasks.spawn(async move { (number, writer.run(stop).await) });
         }
-        Running { load: self, stop, tasks }
+        Running {
+            load: self,
+            stop,
+            tasks,
+        }
     }
 
     /// Reads every key and judges what is found. Tries again what is refused, until the deadline.
@@ -373,7 +390,14 @@ impl Running {
 }
 
 fn check(config: &LoadConfig) -> Result<(), LoadError> {
-    let LoadConfig { keys, writers, read_percent, delete_percent, value_bytes, .. } = config;
+    let LoadConfig {
+        keys,
+        writers,
+        read_percent,
+        delete_percent,
+        value_bytes,
+        ..
+    } = config;
     let found = keys.len();
     if found == 0 {
         return Err(LoadError::NoKeys);
@@ -384,20 +408,27 @@ fn check(config: &LoadConfig) -> Result<(), LoadError> {
     if *writers == 0 {
         return Err(LoadError::NoWriters);
     }
-    for (setting, found) in [("read_percent", *read_percent), ("delete_percent", *delete_percent)] {
+    for (setting, found) in [
+        ("read_percent", *read_percent),
+        ("delete_percent", *delete_percent),
+    ] {
         if found > 100 {
             return Err(LoadError::Percent { setting, found });
         }
     }
     if *value_bytes < MIN_VALUE_BYTES {
-        return Err(LoadError::ShortValue { found: *value_bytes });
+        return Err(LoadError::ShortValue {
+            found: *value_bytes,
+        });
     }
     let value = vec![0; *value_bytes];
     let mut seen = std::collections::HashSet::with_capacity(found);
     for key in keys {
         let shown = || key.escape_ascii().to_string();
-        crate::limits::check_write(key, Some(&value))
-            .map_err(|error| LoadError::Limit { key: shown(), error })?;
+        crate::limits::check_write(key, Some(&value)).map_err(|error| LoadError::Limit {
+            key: shown(),
+            error,
+        })?;
         if !seen.insert(key) {
             return Err(LoadError::Twice { key: shown() });
         }

@@ -37,13 +37,41 @@ pub struct Metrics {
 impl Metrics {
     pub(crate) fn register(&self, store: &StoreStats, registry: &mut Registry) {
         let of = registry.sub_registry_with_prefix("annulus_kv");
-        of.register("requests", "Requests by kind and result", self.requests.clone());
-        of.register("pending_writes", "Writes not acknowledged yet", self.pending.clone());
-        of.register("replication_backlog", "Writes in queues to members", self.backlog.clone());
-        of.register("replicated_writes", "Writes sent to members", self.replicated.clone());
-        of.register("replication_refused", "Writes refused", self.replicate_refused.clone());
-        of.register("confirm_rounds", "Messages about reigns", self.confirm_rounds.clone());
-        of.register("commits", "Synced commits of the store", store.commits.clone());
+        of.register(
+            "requests",
+            "Requests by kind and result",
+            self.requests.clone(),
+        );
+        of.register(
+            "pending_writes",
+            "Writes not acknowledged yet",
+            self.pending.clone(),
+        );
+        of.register(
+            "replication_backlog",
+            "Writes in queues to members",
+            self.backlog.clone(),
+        );
+        of.register(
+            "replicated_writes",
+            "Writes sent to members",
+            self.replicated.clone(),
+        );
+        of.register(
+            "replication_refused",
+            "Writes refused",
+            self.replicate_refused.clone(),
+        );
+        of.register(
+            "confirm_rounds",
+            "Messages about reigns",
+            self.confirm_rounds.clone(),
+        );
+        of.register(
+            "commits",
+            "Synced commits of the store",
+            store.commits.clone(),
+        );
         of.register("commit_jobs", "Jobs in them", store.jobs.clone());
     }
 

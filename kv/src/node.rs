@@ -16,9 +16,7 @@ use annulus_ring::{Epoch, NodeId, Slot};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    channels::Channels, lane::Lanes, metrics::Metrics, peers::Link, store::Store,
-};
+use crate::{channels::Channels, lane::Lanes, metrics::Metrics, peers::Link, store::Store};
 
 /// Settings of the data path.
 #[derive(Default)]
@@ -133,9 +131,13 @@ impl Node {
     pub fn measure(&self) {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
         let backlog: usize = links.values().map(|link| link.backlog()).sum();
-        self.metrics.backlog.set(i64::try_from(backlog).unwrap_or(i64::MAX));
+        self.metrics
+            .backlog
+            .set(i64::try_from(backlog).unwrap_or(i64::MAX));
         let pending = self.pending.load(Ordering::Relaxed);
-        self.metrics.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        self.metrics
+            .pending
+            .set(i64::try_from(pending).unwrap_or(i64::MAX));
     }
 
     /// Tells tasks and waiting requests to end.
@@ -152,6 +154,9 @@ impl Node {
         for lane in self.lanes.all() {
             lane.close();
         }
-        self.links.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.links
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 }

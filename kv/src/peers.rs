@@ -84,14 +84,21 @@ impl Queue {
     /// Leaves acknowledged writes to repair, but for the last of each slot. Those that are not
     /// acknowledged stay: they are bounded where they are admitted.
     fn shorten(&mut self) {
-        let later = std::mem::take(&mut self.later).into_iter().map(|(_, write)| write);
+        let later = std::mem::take(&mut self.later)
+            .into_iter()
+            .map(|(_, write)| write);
         let all: Vec<_> = later.chain(self.ready.drain(..)).collect();
         let mut last_of: HashSet<Slot> = HashSet::new();
-        let kept = all.into_iter().rev().filter(|write| {
-            last_of.insert(write.lane.slot) || !write.is_settled()
-        });
+        let kept = all
+            .into_iter()
+            .rev()
+            .filter(|write| last_of.insert(write.lane.slot) || !write.is_settled());
         self.ready = kept.collect::<Vec<_>>().into_iter().rev().collect();
-        self.bytes = self.ready.iter().map(|write| write.record.payload_bytes()).sum();
+        self.bytes = self
+            .ready
+            .iter()
+            .map(|write| write.record.payload_bytes())
+            .sum();
     }
 
     /// What is due, for one message.
@@ -100,8 +107,14 @@ impl Queue {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < MESSAGE_ITEMS && bytes < MESSAGE_BYTES {
             let due = self.later.front().is_some_and(|(due, _)| *due <= now);
-            let next = if due { self.later.pop_front().map(|(_, write)| write) } else { None };
-            let Some(write) = next.or_else(|| self.ready.pop_front()) else { break };
+            let next = if due {
+                self.later.pop_front().map(|(_, write)| write)
+            } else {
+                None
+            };
+            let Some(write) = next.or_else(|| self.ready.pop_front()) else {
+                break;
+            };
             bytes += write.record.payload_bytes();
             batch.push(write);
         }
@@ -119,7 +132,8 @@ impl Queue {
 
     fn put_off(&mut self, write: Arc<Write>) {
         self.bytes += write.record.payload_bytes();
-        self.later.push_back((Instant::now() + REFUSED_PAUSE, write));
+        self.later
+            .push_back((Instant::now() + REFUSED_PAUSE, write));
     }
 }
 
@@ -193,7 +207,12 @@ impl Node {
     ) -> oneshot::Receiver<Result<(), Refused>> {
         let (answer, answered) = oneshot::channel();
         let link = self.link(peer);
-        link.asks().push(Ask { slot, reign, epoch, answer });
+        link.asks().push(Ask {
+            slot,
+            reign,
+            epoch,
+            answer,
+        });
         link.asked.notify_one();
         answered
     }
@@ -249,7 +268,10 @@ impl Node {
         for write in batch {
             let slot = write.lane.slot;
             if set.as_ref().is_none_or(|(known, _)| *known != slot) {
-                let peer = view.write_set(slot).into_iter().find(|peer| peer.node_id == link.node);
+                let peer = view
+                    .write_set(slot)
+                    .into_iter()
+                    .find(|peer| peer.node_id == link.node);
                 set = Some((slot, peer));
             }
             let peer = set.as_ref().and_then(|(_, peer)| peer.as_ref());
@@ -332,10 +354,15 @@ impl Node {
 
     async fn ask_batch(self: &Arc<Self>, link: &Link, asks: Vec<Ask>) -> Result<(), String> {
         let view = self.guard.view();
-        let endpoint = view.endpoint(&link.node).cloned().ok_or("no member any more")?;
+        let endpoint = view
+            .endpoint(&link.node)
+            .cloned()
+            .ok_or("no member any more")?;
         // Many reads of one slot are one question.
-        let mut items: Vec<(Slot, Epoch, Epoch)> =
-            asks.iter().map(|ask| (ask.slot, ask.reign, ask.epoch)).collect();
+        let mut items: Vec<(Slot, Epoch, Epoch)> = asks
+            .iter()
+            .map(|ask| (ask.slot, ask.reign, ask.epoch))
+            .collect();
         items.sort_unstable();
         items.dedup();
         let request = pb::ConfirmReignRequest {
@@ -352,7 +379,10 @@ impl Node {
                 .collect(),
         };
         self.metrics.confirm_rounds.inc();
-        let channel = self.channels.to(&endpoint).map_err(|error| error.to_string())?;
+        let channel = self
+            .channels
+            .to(&endpoint)
+            .map_err(|error| error.to_string())?;
         let mut client = ReplicaClient::new(channel);
         let results = tokio::time::timeout(CALL, client.confirm_reign(request))
             .await
@@ -361,13 +391,20 @@ impl Node {
             .into_inner()
             .results;
         if results.len() != items.len() {
-            return Err(format!("{} results for {} slots", results.len(), items.len()));
+            return Err(format!(
+                "{} results for {} slots",
+                results.len(),
+                items.len()
+            ));
         }
         for ask in asks {
             let at = items
                 .binary_search(&(ask.slot, ask.reign, ask.epoch))
                 .expect("every question is in the sorted list of them");
-            let answer = results[at].refused.clone().map_or(Ok(()), |refused| Err(refused.into()));
+            let answer = results[at]
+                .refused
+                .clone()
+                .map_or(Ok(()), |refused| Err(refused.into()));
             // The asker may be gone.
             drop(ask.answer.send(answer));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annulus_agent::{
     guard::{Admission, Intent, Stamp},
-    store::{Record, RangeStore},
+    store::{RangeStore, Record},
 };
 use annulus_ring::{Position, Slot};
 use futures::{StreamExt, stream::FuturesUnordered};
@@ -45,11 +45,14 @@ impl Node {
         let admission = Arc::new(self.guard.admit(slot, stamp, Intent::ReadExact).await?);
         let lane = self.open_lane(&admission).await?;
         let unavailable = |text: String| Cause::Unavailable(text).at(admission.epoch);
-        self.wait(deadline, self.confirm(&admission)).await.map_err(|late| {
-            unavailable(format!("too few members confirmed the reign {late}"))
-        })??;
+        self.wait(deadline, self.confirm(&admission))
+            .await
+            .map_err(|late| unavailable(format!("too few members confirmed the reign {late}")))??;
         let answer = self.look_up(slot, key, &admission)?;
-        let found = answer.record.as_ref().map_or(Position::default(), |record| record.version);
+        let found = answer
+            .record
+            .as_ref()
+            .map_or(Position::default(), |record| record.version);
         let stale = |epoch| Cause::Stale { nodes: Vec::new() }.at(epoch);
         match lane.standing(admission.reign, found) {
             Standing::Acknowledged => {}
@@ -79,15 +82,23 @@ impl Node {
         let refuse = |cause: Cause| cause.at(admission.epoch);
         let live = annulus_agent::store::Copy::Live;
         // First the watermark: the record may be newer than it says, never older.
-        let watermark =
-            self.store.watermark(slot, live).map_err(|error| refuse(error.into()))?.held;
-        let record = self.store.get(slot, key).map_err(|error| refuse(error.into()))?;
+        let watermark = self
+            .store
+            .watermark(slot, live)
+            .map_err(|error| refuse(error.into()))?
+            .held;
+        let record = self
+            .store
+            .get(slot, key)
+            .map_err(|error| refuse(error.into()))?;
         Ok(Answer { record, watermark })
     }
 
     /// Waits until w members of the read set, this one included, confirmed the reign.
     async fn confirm(self: &Arc<Self>, admission: &Admission) -> Result<(), Refused> {
-        let Admission { slot, reign, epoch, .. } = *admission;
+        let Admission {
+            slot, reign, epoch, ..
+        } = *admission;
         loop {
             // This member's own word costs nothing, and it must not be the one that errs.
             self.guard.confirm_reign(slot, reign, epoch).await?;

@@ -34,7 +34,11 @@ impl Node {
             return Ok(lane);
         }
         let refuse = |cause: Cause| cause.at(admission.epoch);
-        let no_copy = || refuse(Cause::Unavailable(format!("no live copy of slot {slot} here")));
+        let no_copy = || {
+            refuse(Cause::Unavailable(format!(
+                "no live copy of slot {slot} here"
+            )))
+        };
         let (held, acknowledged) = self.store.standing(slot).ok_or_else(no_copy)?;
         let held = held.unwrap_or_default();
         if held.reign > reign {
@@ -42,7 +46,10 @@ impl Node {
         }
         if held.reign < reign {
             // The agent begins reigns; the guard admitted us as owner, so this one has begun.
-            self.store.ensure_reign(slot, reign).await.map_err(|error| refuse(error.into()))?;
+            self.store
+                .ensure_reign(slot, reign)
+                .await
+                .map_err(|error| refuse(error.into()))?;
         }
         // A copy that was never told came whole from its owner, acknowledged.
         let from = acknowledged.unwrap_or(held);
@@ -59,7 +66,9 @@ impl Node {
         let former = lane.open(reign, held, &open_ends);
         drop(opening);
         let lost = Cause::Unknown("the slot began a new reign".into()).at(admission.epoch);
-        former.iter().for_each(|write| self.fail(write, lost.clone()));
+        former
+            .iter()
+            .for_each(|write| self.fail(write, lost.clone()));
         for write in &open_ends {
             self.hold(write, admission.own);
         }
@@ -89,7 +98,10 @@ impl Node {
     /// Opens every slot that this node owns, so that a restarted owner does not wait for the first
     /// request to make its last records safe.
     async fn open_owned(self: &Arc<Self>, view: &NodeView) {
-        let stamp = Stamp { generation: view.generation(), epoch: view.epoch() };
+        let stamp = Stamp {
+            generation: view.generation(),
+            epoch: view.epoch(),
+        };
         for slot in (0..view.slot_count()).filter_map(|slot| u32::try_from(slot).ok().map(Slot)) {
             if !view.owns(slot) || self.lanes.of(slot).is_open(view.reign(slot)) {
                 continue;

@@ -78,7 +78,10 @@ impl Cause {
 
 impl From<LimitError> for Cause {
     fn from(error: LimitError) -> Self {
-        Self::Invalid { name: error.name().to_owned(), message: error.to_string() }
+        Self::Invalid {
+            name: error.name().to_owned(),
+            message: error.to_string(),
+        }
     }
 }
 
@@ -92,15 +95,18 @@ impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
         let text = refusal.to_string();
         let nodes = |list: Vec<annulus_agent::guard::Peer>| {
-            list.into_iter().map(|peer| peer.node_id).collect::<Vec<_>>()
+            list.into_iter()
+                .map(|peer| peer.node_id)
+                .collect::<Vec<_>>()
         };
         match refusal {
             Refusal::Stale { epoch, list, .. } => Cause::Stale { nodes: nodes(list) }.at(epoch),
             Refusal::Behind { epoch, .. } => Cause::Behind.at(epoch),
             Refusal::Sealed { epoch, .. } => Cause::Sealed.at(epoch),
-            Refusal::NotOwner { epoch, list, .. } => {
-                Cause::NotOwner { owner: nodes(list).into_iter().next() }.at(epoch)
+            Refusal::NotOwner { epoch, list, .. } => Cause::NotOwner {
+                owner: nodes(list).into_iter().next(),
             }
+            .at(epoch),
             Refusal::NotMember { epoch, .. } | Refusal::SessionClosed { epoch, .. } => {
                 Cause::NotMember.at(epoch)
             }
@@ -135,7 +141,10 @@ impl From<Refused> for pb::Refused {
             Cause::Unknown(message) => Wire::Unknown(pb::Unknown { message }),
             Cause::Invalid { name, message } => Wire::Invalid(pb::Invalid { name, message }),
         };
-        Self { epoch: refused.epoch.0, cause: Some(cause) }
+        Self {
+            epoch: refused.epoch.0,
+            cause: Some(cause),
+        }
     }
 }
 
@@ -145,19 +154,30 @@ impl From<pb::Refused> for Refused {
         let cause = match message.cause {
             Some(Wire::Stale(stale)) => {
                 // A name that makes no sense is left out: the list is a hint, the ring decides.
-                Cause::Stale { nodes: stale.nodes.iter().filter_map(|n| NodeId::new(n).ok()).collect() }
+                Cause::Stale {
+                    nodes: stale
+                        .nodes
+                        .iter()
+                        .filter_map(|n| NodeId::new(n).ok())
+                        .collect(),
+                }
             }
             Some(Wire::Behind(_)) => Cause::Behind,
             Some(Wire::Sealed(_)) => Cause::Sealed,
-            Some(Wire::NotOwner(not)) => Cause::NotOwner { owner: NodeId::new(not.owner).ok() },
+            Some(Wire::NotOwner(not)) => Cause::NotOwner {
+                owner: NodeId::new(not.owner).ok(),
+            },
             Some(Wire::NotMember(_)) => Cause::NotMember,
             Some(Wire::Unavailable(unavailable)) => Cause::Unavailable(unavailable.message),
             Some(Wire::Unknown(unknown)) => Cause::Unknown(unknown.message),
-            Some(Wire::Invalid(invalid)) => {
-                Cause::Invalid { name: invalid.name, message: invalid.message }
-            }
+            Some(Wire::Invalid(invalid)) => Cause::Invalid {
+                name: invalid.name,
+                message: invalid.message,
+            },
             // A reason from the future may be one where something was done.
-            None => Cause::Unknown("refused for a reason that this version does not know".to_owned()),
+            None => {
+                Cause::Unknown("refused for a reason that this version does not know".to_owned())
+            }
         };
         cause.at(Epoch(message.epoch))
     }
@@ -171,7 +191,9 @@ mod tests {
     fn every_cause_comes_back_from_the_wire() {
         let node = NodeId::new("n1").unwrap();
         let causes = [
-            Cause::Stale { nodes: vec![node.clone()] },
+            Cause::Stale {
+                nodes: vec![node.clone()],
+            },
             Cause::Behind,
             Cause::Sealed,
             Cause::NotOwner { owner: Some(node) },
@@ -185,7 +207,10 @@ mod tests {
             let refused = cause.at(Epoch(7));
             assert_eq!(Refused::from(pb::Refused::from(refused.clone())), refused);
         }
-        let future = Refused::from(pb::Refused { epoch: 7, cause: None });
+        let future = Refused::from(pb::Refused {
+            epoch: 7,
+            cause: None,
+        });
         assert_eq!(future.cause.kind(), "unknown");
     }
 }

@@ -43,8 +43,18 @@ impl Node {
         records: Vec<Record>,
         acknowledged: Option<Position>,
     ) -> Result<(), Refused> {
-        let Lot { slot, epoch, reign, session } = lot;
-        let stamp = ReplicaStamp { generation, epoch, reign, session };
+        let Lot {
+            slot,
+            epoch,
+            reign,
+            session,
+        } = lot;
+        let stamp = ReplicaStamp {
+            generation,
+            epoch,
+            reign,
+            session,
+        };
         let admission: ReplicaAdmission = self.guard.admit_replica(slot, stamp).await?;
         let refuse = |cause: Cause| cause.at(admission.epoch);
         self.store
@@ -53,7 +63,10 @@ impl Node {
             .map_err(|error| refuse(error.into()))?;
         if admission.copy == Copy::Live
             && let Some(repair) = &self.settings.repair
-            && self.store.watermark(slot, Copy::Live).is_ok_and(|watermark| watermark.pending)
+            && self
+                .store
+                .watermark(slot, Copy::Live)
+                .is_ok_and(|watermark| watermark.pending)
         {
             repair(slot);
         }
@@ -112,12 +125,16 @@ impl Replica for ReplicaService {
         }
         let generation = Generation(request.generation);
         let taken = join_all(lots.into_iter().map(|(lot, lots)| async move {
-            let taken = node.take_lot(generation, lot, lots.records, lots.acknowledged).await;
+            let taken = node
+                .take_lot(generation, lot, lots.records, lots.acknowledged)
+                .await;
             (lots.places, taken)
         }));
         for (places, taken) in taken.await {
             if let Err(refused) = taken {
-                places.into_iter().for_each(|place| set(place, refused.clone()));
+                places
+                    .into_iter()
+                    .for_each(|place| set(place, refused.clone()));
             }
         }
         Ok(Response::new(pb::ReplicateResponse { results }))
@@ -133,8 +150,7 @@ impl Replica for ReplicaService {
         let results = join_all(request.items.iter().map(|item| {
             let wrong_ring = wrong_ring.clone();
             async move {
-                let (slot, reign, epoch) =
-                    (Slot(item.slot), Epoch(item.reign), Epoch(item.epoch));
+                let (slot, reign, epoch) = (Slot(item.slot), Epoch(item.reign), Epoch(item.epoch));
                 let confirmed = match wrong_ring {
                     Some(refused) => Err(refused),
                     None => node
@@ -143,10 +159,14 @@ impl Replica for ReplicaService {
                         .await
                         .map_err(|refusal: Refusal| refusal.into()),
                 };
-                pb::ConfirmResult { refused: confirmed.err().map(Into::into) }
+                pb::ConfirmResult {
+                    refused: confirmed.err().map(Into::into),
+                }
             }
         }));
-        Ok(Response::new(pb::ConfirmReignResponse { results: results.await }))
+        Ok(Response::new(pb::ConfirmReignResponse {
+            results: results.await,
+        }))
     }
 }
 
@@ -163,6 +183,10 @@ fn read(item: pb::ReplicateItem) -> Result<(Lot, Record, Option<Position>), Caus
         reign: Epoch(item.reign),
         session: (item.session != 0).then_some(SessionId(item.session)),
     };
-    let record = Record { key: item.key, version: version.into(), value: item.value };
+    let record = Record {
+        key: item.key,
+        version: version.into(),
+        value: item.value,
+    };
     Ok((lot, record, item.acknowledged.map(Into::into)))
 }

@@ -8,14 +8,15 @@ use std::{
 
 use annulus_agent::{Agent, AgentConfig, AgentError, AgentStatus, EpochGuard};
 use annulus_ring::{Endpoint, NameError};
-use axum::{Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get};
+use axum::{
+    Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
+};
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, task::JoinHandle};
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::RoutesBuilder,
-    transport,
+    transport::{self, server::TcpIncoming},
 };
 
 use crate::{
@@ -80,7 +81,9 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -129,17 +132,28 @@ impl Server {
         let mut serving = vec![serve(routes, listener, stop.clone())];
         if let Some(listener) = metrics_listener {
             let metrics = (node.clone(), registry.clone());
-            let router = Router::new().route("/metrics", get(show_metrics)).with_state(metrics);
+            let router = Router::new()
+                .route("/metrics", get(show_metrics))
+                .with_state(metrics);
             let stopped = stop.clone().cancelled_owned();
             serving.push(tokio::spawn(async move {
-                if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await
+                if let Err(error) = axum::serve(listener, router)
+                    .with_graceful_shutdown(stopped)
+                    .await
                 {
                     tracing::error!(%error, "the metrics server ended");
                 }
             }));
         }
         tracing::info!(node = %config.node_id, ring = %config.ring, %address, "data node started");
-        Ok(Self { address, node, agent, registry, stop, serving })
+        Ok(Self {
+            address,
+            node,
+            agent,
+            registry,
+            stop,
+            serving,
+        })
     }
 
     /// The address listened on.
@@ -236,7 +250,6 @@ pub(crate) fn serve(
     stop: CancellationToken,
 ) -> JoinHandle<()> {
     let server = transport::Server::builder()
-        .tcp_nodelay(true)
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
@@ -244,7 +257,8 @@ pub(crate) fn serve(
         .initial_connection_window_size(4 << 20)
         .add_routes(routes.routes());
     tokio::spawn(async move {
-        let incoming = TcpListenerStream::new(listener);
+        // An answer is several small packets: with Nagle's algorithm each would wait for an ack.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let serving = server.serve_with_incoming_shutdown(incoming, stop.cancelled());
         let patience = async {
             stop.cancelled().await;

@@ -39,14 +39,23 @@ impl Head {
     fn new(node: &Node, stamp: Option<pb::Stamp>, timeout_ms: u32) -> Result<Self, Refused> {
         let view = node.guard.view();
         let invalid = |name: &str, message: String| {
-            Cause::Invalid { name: name.to_owned(), message }.at(view.epoch())
+            Cause::Invalid {
+                name: name.to_owned(),
+                message,
+            }
+            .at(view.epoch())
         };
         let stamp = stamp.ok_or_else(|| {
-            invalid("NoStamp", "the request carries no stamp; set ring, generation, epoch".into())
+            invalid(
+                "NoStamp",
+                "the request carries no stamp; set ring, generation, epoch".into(),
+            )
         })?;
         if stamp.ring != view.ring.as_str() {
-            let message =
-                format!("this node serves ring {}, the request is for {:?}", view.ring, stamp.ring);
+            let message = format!(
+                "this node serves ring {}, the request is for {:?}",
+                view.ring, stamp.ring
+            );
             return Err(invalid("WrongRing", message));
         }
         if stamp.hops > MAX_HOPS {
@@ -57,7 +66,10 @@ impl Head {
             0 => DEFAULT_TIMEOUT,
             ms => Duration::from_millis(ms.into()).min(MAX_TIMEOUT),
         };
-        Ok(Self { stamp, deadline: Instant::now() + timeout })
+        Ok(Self {
+            stamp,
+            deadline: Instant::now() + timeout,
+        })
     }
 
     /// The same request as this node passes it on: stamped by this node's view.
@@ -69,7 +81,10 @@ impl Head {
             hops: self.stamp.hops.max(1) + 1,
         };
         let left = self.deadline.saturating_duration_since(Instant::now());
-        (stamp, u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1))
+        (
+            stamp,
+            u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1),
+        )
     }
 }
 
@@ -98,9 +113,19 @@ impl KvService {
         })
     }
 
-    fn client(&self, view: &NodeView, node: &NodeId) -> Result<KvClient<tonic::transport::Channel>, String> {
-        let endpoint = view.endpoint(node).ok_or_else(|| format!("{node} is no member"))?;
-        let channel = self.0.channels.to(endpoint).map_err(|error| error.to_string())?;
+    fn client(
+        &self,
+        view: &NodeView,
+        node: &NodeId,
+    ) -> Result<KvClient<tonic::transport::Channel>, String> {
+        let endpoint = view
+            .endpoint(node)
+            .ok_or_else(|| format!("{node} is no member"))?;
+        let channel = self
+            .0
+            .channels
+            .to(endpoint)
+            .map_err(|error| error.to_string())?;
         self.0.guard.count_forwarded();
         Ok(KvClient::new(channel)
             .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
@@ -109,7 +134,8 @@ impl KvService {
 
     async fn write(&self, head: &Head, item: Item) -> Result<Position, Refused> {
         let epoch = self.0.epoch();
-        limits::check_write(&item.0, item.1.as_deref()).map_err(|error| Cause::from(error).at(epoch))?;
+        limits::check_write(&item.0, item.1.as_deref())
+            .map_err(|error| Cause::from(error).at(epoch))?;
         let slot = self.slot(&item.0)?;
         let stamp = wire::stamp(&head.stamp);
         let mut results = self.0.write(slot, stamp, vec![item], head.deadline).await?;
@@ -136,7 +162,12 @@ impl KvService {
                 return response;
             }
         }
-        self.0.metrics.count(op, written.as_ref().map_or_else(|refused| refused.cause.kind(), |_| "ok"));
+        self.0.metrics.count(
+            op,
+            written
+                .as_ref()
+                .map_or_else(|refused| refused.cause.kind(), |_| "ok"),
+        );
         write_response(self.0.epoch().0, written)
     }
 
@@ -153,8 +184,25 @@ impl KvService {
         let mut client = self.client(view, owner).ok()?;
         let answer = async {
             match value {
-                Some(value) => client.put(pb::PutRequest { stamp, key, value, timeout_ms }).await,
-                None => client.delete(pb::DeleteRequest { stamp, key, timeout_ms }).await,
+                Some(value) => {
+                    client
+                        .put(pb::PutRequest {
+                            stamp,
+                            key,
+                            value,
+                            timeout_ms,
+                        })
+                        .await
+                }
+                None => {
+                    client
+                        .delete(pb::DeleteRequest {
+                            stamp,
+                            key,
+                            timeout_ms,
+                        })
+                        .await
+                }
             }
         };
         // The owner answers by itself at the deadline; a little later nothing is to be expected.
@@ -181,7 +229,11 @@ impl KvService {
             pb::ReadMode::Any => self.0.read_any(slot, stamp, key).await,
             pb::ReadMode::Unspecified => {
                 let message = "the request says neither exact nor any".to_owned();
-                Err(Cause::Invalid { name: "NoMode".to_owned(), message }.at(epoch))
+                Err(Cause::Invalid {
+                    name: "NoMode".to_owned(),
+                    message,
+                }
+                .at(epoch))
             }
         }
     }
@@ -210,9 +262,16 @@ impl KvService {
         items: Vec<(usize, Item)>,
     ) -> Vec<(usize, Result<Position, Refused>)> {
         let (places, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-        match self.0.write(slot, wire::stamp(&head.stamp), items, head.deadline).await {
+        match self
+            .0
+            .write(slot, wire::stamp(&head.stamp), items, head.deadline)
+            .await
+        {
             Ok(results) => places.into_iter().zip(results).collect(),
-            Err(refused) => places.into_iter().map(|place| (place, Err(refused.clone()))).collect(),
+            Err(refused) => places
+                .into_iter()
+                .map(|place| (place, Err(refused.clone())))
+                .collect(),
         }
     }
 }
@@ -222,11 +281,16 @@ fn write_result(written: Result<Position, Refused>) -> pb::WriteResult {
         Ok(version) => pb::write_result::Result::Written(version.into()),
         Err(refused) => pb::write_result::Result::Refused(refused.into()),
     };
-    pb::WriteResult { result: Some(result) }
+    pb::WriteResult {
+        result: Some(result),
+    }
 }
 
 fn write_response(epoch: u64, written: Result<Position, Refused>) -> pb::WriteResponse {
-    pb::WriteResponse { epoch, result: Some(write_result(written)) }
+    pb::WriteResponse {
+        epoch,
+        result: Some(write_result(written)),
+    }
 }
 
 #[tonic::async_trait]
@@ -251,7 +315,9 @@ impl Kv for KvService {
                 return Ok(Response::new(response));
             }
         }
-        let kind = found.as_ref().map_or_else(|refused| refused.cause.kind(), |_| "ok");
+        let kind = found
+            .as_ref()
+            .map_or_else(|refused| refused.cause.kind(), |_| "ok");
         self.0.metrics.count("get", kind);
         let result = match found {
             Ok(Answer { record, watermark }) => pb::get_response::Result::Found(pb::Found {
@@ -262,32 +328,52 @@ impl Kv for KvService {
             Err(refused) => pb::get_response::Result::Refused(refused.into()),
         };
         let epoch = self.0.epoch().0;
-        Ok(Response::new(pb::GetResponse { epoch, result: Some(result) }))
+        Ok(Response::new(pb::GetResponse {
+            epoch,
+            result: Some(result),
+        }))
     }
 
     async fn put(
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::WriteResponse>, Status> {
-        let pb::PutRequest { stamp, key, value, timeout_ms } = request.into_inner();
+        let pb::PutRequest {
+            stamp,
+            key,
+            value,
+            timeout_ms,
+        } = request.into_inner();
         let head = Head::new(&self.0, stamp, timeout_ms);
-        Ok(Response::new(self.write_or_forward("put", head, (key, Some(value))).await))
+        Ok(Response::new(
+            self.write_or_forward("put", head, (key, Some(value))).await,
+        ))
     }
 
     async fn delete(
         &self,
         request: Request<pb::DeleteRequest>,
     ) -> Result<Response<pb::WriteResponse>, Status> {
-        let pb::DeleteRequest { stamp, key, timeout_ms } = request.into_inner();
+        let pb::DeleteRequest {
+            stamp,
+            key,
+            timeout_ms,
+        } = request.into_inner();
         let head = Head::new(&self.0, stamp, timeout_ms);
-        Ok(Response::new(self.write_or_forward("delete", head, (key, None)).await))
+        Ok(Response::new(
+            self.write_or_forward("delete", head, (key, None)).await,
+        ))
     }
 
     async fn batch(
         &self,
         request: Request<pb::BatchRequest>,
     ) -> Result<Response<pb::BatchResponse>, Status> {
-        let pb::BatchRequest { stamp, items, timeout_ms } = request.into_inner();
+        let pb::BatchRequest {
+            stamp,
+            items,
+            timeout_ms,
+        } = request.into_inner();
         let epoch = self.0.epoch();
         let head = Head::new(&self.0, stamp, timeout_ms).and_then(|head| {
             let sizes = items.iter().map(|item| (&item.key, item.value.as_ref()));
@@ -305,14 +391,20 @@ impl Kv for KvService {
                         .map_err(|error| Cause::from(error).at(epoch));
                     match checked.and_then(|()| self.slot(&item.key)) {
                         Ok(slot) => {
-                            by_slot.entry(slot).or_default().push((place, (item.key, item.value)));
+                            by_slot
+                                .entry(slot)
+                                .or_default()
+                                .push((place, (item.key, item.value)));
                         }
                         Err(refused) => results[place] = Some(Err(refused)),
                     }
                 }
                 let head = &head;
-                let written =
-                    join_all(by_slot.into_iter().map(|(slot, items)| self.write_slot(head, slot, items)));
+                let written = join_all(
+                    by_slot
+                        .into_iter()
+                        .map(|(slot, items)| self.write_slot(head, slot, items)),
+                );
                 for (place, result) in written.await.into_iter().flatten() {
                     results[place] = Some(result);
                 }
@@ -320,11 +412,16 @@ impl Kv for KvService {
         }
         let results = results.into_iter().map(|result| {
             let result = result.expect("every item was refused or written");
-            let kind = result.as_ref().map_or_else(|refused| refused.cause.kind(), |_| "ok");
+            let kind = result
+                .as_ref()
+                .map_or_else(|refused| refused.cause.kind(), |_| "ok");
             self.0.metrics.count("batch", kind);
             write_result(result)
         });
         let results = results.collect();
-        Ok(Response::new(pb::BatchResponse { epoch: self.0.epoch().0, results }))
+        Ok(Response::new(pb::BatchResponse {
+            epoch: self.0.epoch().0,
+            results,
+        }))
     }
 }

@@ -30,6 +30,7 @@ use annulus_ring::{Epoch, Position, Slot};
 use redb::{Database, ReadableDatabase, ReadableTable};
 use tokio::sync::watch;
 
+pub(crate) use self::writer::Done;
 use self::{
     catalog::{AreaId, Catalog, Role},
     merge::{Merge, Outcome},
@@ -38,7 +39,6 @@ use self::{
     undo::Undo,
     writer::{Work, Writer},
 };
-pub(crate) use self::writer::Done;
 
 /// The database's file in the node's directory.
 const FILE: &str = "kv.redb";
@@ -93,17 +93,33 @@ pub struct StoreFault {
 
 impl StoreFault {
     pub(crate) fn engine(doing: &'static str, error: &dyn std::error::Error) -> Self {
-        Self { doing, cause: error.to_string().into() }
+        Self {
+            doing,
+            cause: error.to_string().into(),
+        }
+    }
+
+    fn panicked() -> Self {
+        Self {
+            doing: "write",
+            cause: "the storage engine panicked, see standard error".into(),
+        }
     }
 
     fn closed() -> Self {
-        Self { doing: "write", cause: "the store is closed".into() }
+        Self {
+            doing: "write",
+            cause: "the store is closed".into(),
+        }
     }
 }
 
 impl From<StoreFault> for StoreError {
     fn from(fault: StoreFault) -> Self {
-        Self::Backend { doing: fault.doing, source: (*fault.cause).into() }
+        Self::Backend {
+            doing: fault.doing,
+            source: (*fault.cause).into(),
+        }
     }
 }
 
@@ -180,23 +196,35 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let io = |source| OpenError::Io { path: dir.display().to_string(), source };
+        let io = |source| OpenError::Io {
+            path: dir.display().to_string(),
+            source,
+        };
         std::fs::create_dir_all(dir).map_err(io)?;
         let path = dir.join(FILE);
         let shown = path.display().to_string();
-        let engine =
-            |source: redb::Error| OpenError::Engine { path: shown.clone(), source: source.into() };
+        let engine = |source: redb::Error| OpenError::Engine {
+            path: shown.clone(),
+            source: source.into(),
+        };
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES);
-        let database = builder.create(&path).map_err(|error| engine(error.into()))?;
+        let database = builder
+            .create(&path)
+            .map_err(|error| engine(error.into()))?;
         if let Some(found) = prepare(&database).map_err(engine)? {
             return Err(OpenError::Format { path: shown, found });
         }
         // The new file's name must survive a power cut as well as its pages.
-        std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)?;
+        std::fs::File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(io)?;
         let catalog = load(&database)
             .map_err(engine)?
-            .map_err(|area| OpenError::Damaged { path: shown, area: area.0 })?;
+            .map_err(|area| OpenError::Damaged {
+                path: shown,
+                area: area.0,
+            })?;
         let shared = Arc::new(Shared {
             catalog: RwLock::new(catalog.clone()),
             undo: Undo::default(),
@@ -206,7 +234,13 @@ impl Store {
         });
         let database = Arc::new(database);
         let writer = Writer::start(database.clone(), catalog, shared.clone()).map_err(io)?;
-        Ok(Self { inner: Arc::new(Inner { writer, database, shared }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                writer,
+                database,
+                shared,
+            }),
+        })
     }
 
     fn writer(&self) -> &Writer {
@@ -219,7 +253,11 @@ impl Store {
 
     /// Refuses everything once the engine failed.
     fn check(&self) -> Result<(), StoreError> {
-        self.inner.shared.broken.get().map_or(Ok(()), |fault| Err(fault.clone().into()))
+        self.inner
+            .shared
+            .broken
+            .get()
+            .map_or(Ok(()), |fault| Err(fault.clone().into()))
     }
 
     fn reading(&self, slot: Slot, copy: Copy) -> Result<Reading, StoreError> {
@@ -236,7 +274,11 @@ impl Store {
     /// Done when the engine failed: the process should end, and recover when started again.
     pub async fn failed(&self) -> StoreFault {
         let mut fault = self.inner.shared.fault.subscribe();
-        match fault.wait_for(Option::is_some).await.map(|fault| fault.clone()) {
+        match fault
+            .wait_for(Option::is_some)
+            .await
+            .map(|fault| fault.clone())
+        {
             Ok(Some(fault)) => fault,
             // The sender lives in `self`, and the predicate asked for some.
             Ok(None) | Err(_) => std::future::pending().await,
@@ -301,7 +343,13 @@ impl Store {
         acknowledged: Option<Position>,
         done: Done,
     ) -> Result<(), StoreError> {
-        let merge = Merge { slot, copy, records, through: None, acknowledged };
+        let merge = Merge {
+            slot,
+            copy,
+            records,
+            through: None,
+            acknowledged,
+        };
         self.inner.writer.submit(Work::Merge(merge), done)
     }
 
@@ -317,15 +365,21 @@ impl Store {
         // The receiver may be gone when the caller gave up; the records are stored all the same.
         let done: Done = Box::new(move |result| drop(done.send(result)));
         self.submit(slot, copy, records, acknowledged, done)?;
-        answer.await.unwrap_or_else(|_| Err(StoreFault::closed().into()))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreFault::closed().into()))
     }
 
     /// The owner's copy holds the base of this reign.
     pub(crate) async fn ensure_reign(&self, slot: Slot, reign: Epoch) -> Result<(), StoreError> {
         let (done, answer) = tokio::sync::oneshot::channel();
         let work = Work::Other(Box::new(move |batch| batch.begin_reign(&[(slot, reign)])));
-        self.inner.writer.submit(work, Box::new(move |result| drop(done.send(result))))?;
-        answer.await.unwrap_or_else(|_| Err(StoreFault::closed().into()))
+        self.inner
+            .writer
+            .submit(work, Box::new(move |result| drop(done.send(result))))?;
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreFault::closed().into()))
     }
 }
 
@@ -358,7 +412,9 @@ fn load(database: &Database) -> Result<Result<Catalog, AreaId>, redb::Error> {
     for row in txn.open_table(AREAS)?.iter()? {
         let (id, row) = row?;
         let id = AreaId(id.value());
-        let Some(mut area) = tables::parse_area(row.value()) else { return Ok(Err(id)) };
+        let Some(mut area) = tables::parse_area(row.value()) else {
+            return Ok(Err(id));
+        };
         if matches!(area.role, Role::Live | Role::Staging(_)) {
             let (first, end) = tables::area_bounds(id);
             let first = area.held.map_or_else(

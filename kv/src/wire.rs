@@ -7,7 +7,10 @@ use crate::pb;
 
 impl From<Position> for pb::Version {
     fn from(at: Position) -> Self {
-        Self { reign: at.reign.0, seq: at.seq }
+        Self {
+            reign: at.reign.0,
+            seq: at.seq,
+        }
     }
 }
 
@@ -19,5 +22,8 @@ impl From<pb::Version> for Position {
 
 /// What a guard judges of a request's stamp.
 pub(crate) fn stamp(stamp: &pb::Stamp) -> Stamp {
-    Stamp { generation: Generation(stamp.generation), epoch: Epoch(stamp.epoch) }
+    Stamp {
+        generation: Generation(stamp.generation),
+        epoch: Epoch(stamp.epoch),
+    }
 }

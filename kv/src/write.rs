@@ -64,7 +64,13 @@ impl Write {
             admission: Some(admission),
             holders: Vec::new(),
         };
-        Arc::new(Self { lane, record, reign, state: Mutex::new(state), settled: Notify::new() })
+        Arc::new(Self {
+            lane,
+            record,
+            reign,
+            state: Mutex::new(state),
+            settled: Notify::new(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -145,12 +151,16 @@ impl Node {
         // A caller who has given up may have asked again elsewhere: what has no position yet
         // must not get one after that.
         if Instant::now() >= deadline {
-            return Err(refuse(Cause::Unavailable("the deadline passed before it began".into())));
+            return Err(refuse(Cause::Unavailable(
+                "the deadline passed before it began".into(),
+            )));
         }
-        let writes = self.assign(&lane, &admission, items).map_err(|error| match error {
-            NotAssigned::OtherReign => Cause::Stale { nodes: Vec::new() }.at(admission.epoch),
-            NotAssigned::Store(error) => refuse(error.into()),
-        })?;
+        let writes = self
+            .assign(&lane, &admission, items)
+            .map_err(|error| match error {
+                NotAssigned::OtherReign => Cause::Stale { nodes: Vec::new() }.at(admission.epoch),
+                NotAssigned::Store(error) => refuse(error.into()),
+            })?;
         // The view may have been swapped after admission and before the writes were pending, where
         // the swap's own round of stamping did not see them.
         if admission.outdated() {
@@ -179,7 +189,15 @@ impl Node {
     ) -> Result<Vec<Arc<Write>>, NotAssigned> {
         let make = |index: usize, version: Position| {
             let (key, value) = items[index].clone();
-            Write::new(lane.clone(), Record { key, version, value }, admission.clone())
+            Write::new(
+                lane.clone(),
+                Record {
+                    key,
+                    version,
+                    value,
+                },
+                admission.clone(),
+            )
         };
         let own = admission.own;
         let submit = |writes: &[Arc<Write>], acknowledged| {
@@ -190,10 +208,13 @@ impl Node {
                 Err(error) => {
                     // The commit failed, and the disk may have it or not.
                     let refused = Cause::Unknown(error.to_string()).at(node.epoch());
-                    submitted.iter().for_each(|write| node.fail(write, refused.clone()));
+                    submitted
+                        .iter()
+                        .for_each(|write| node.fail(write, refused.clone()));
                 }
             };
-            self.store.submit(lane.slot, Copy::Live, records, acknowledged, Box::new(done))?;
+            self.store
+                .submit(lane.slot, Copy::Live, records, acknowledged, Box::new(done))?;
             self.pending.fetch_add(writes.len(), Ordering::Relaxed);
             Ok(())
         };

@@ -23,9 +23,22 @@ async fn c11_a_drain_that_shortens_lists_is_refused_until_another_node_has_joine
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c11_a_drain_that_empties_a_zone_is_refused_until_the_zone_has_another_node() {
     let mut cluster = Cluster::start(crate::BINARY).await;
-    let nodes = [("a", "z1"), ("b", "z1"), ("c", "z1"), ("d", "z2"), ("e", "z2"), ("f", "z3")];
+    let nodes = [
+        ("a", "z1"),
+        ("b", "z1"),
+        ("c", "z1"),
+        ("d", "z2"),
+        ("e", "z2"),
+        ("f", "z3"),
+    ];
     cluster.founded_ring(RingPlan::small("six"), &nodes).await;
-    refused_without_a_trace(&cluster, "six", "f", &["f", "empties zone z3", "join a node in z3"]).await;
+    refused_without_a_trace(
+        &cluster,
+        "six",
+        "f",
+        &["f", "empties zone z3", "join a node in z3"],
+    )
+    .await;
 
     cluster.add_nodes("six", &[("g", "z3")]).await;
     cluster.change_to_its_end("join", "six", "g").await;
@@ -39,12 +52,21 @@ async fn refused_without_a_trace(cluster: &Cluster, ring: &str, node: &str, word
     ran.refused(words).within(PROMPTLY);
     let after = cluster.show(ring).await;
     assert_eq!(before["layout_epoch"], after["layout_epoch"]);
-    assert_eq!(before["changes"], after["changes"], "no change may be left waiting");
-    assert_eq!(cluster.state_of(ring, node).await.as_deref(), Some("active"));
+    assert_eq!(
+        before["changes"], after["changes"],
+        "no change may be left waiting"
+    );
+    assert_eq!(
+        cluster.state_of(ring, node).await.as_deref(),
+        Some("active")
+    );
 }
 
 async fn no_list_names(cluster: &Cluster, ring: &str, node: &str) {
-    let dump = cluster.annulus(&["ring", "dump", ring, "-o", "json"]).await.json();
+    let dump = cluster
+        .annulus(&["ring", "dump", ring, "-o", "json"])
+        .await
+        .json();
     for range in dump["ranges"].as_array().expect("ranges") {
         let replicas = range["replicas"].as_array().expect("a list");
         assert_eq!(replicas.len(), 3, "{range}");

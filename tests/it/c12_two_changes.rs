@@ -20,8 +20,14 @@ const THROTTLE: u64 = 4_000;
 
 const THREE: &[(&str, &str)] = &[("a", "z1"), ("b", "z2"), ("c", "z3")];
 const FOUR: &[(&str, &str)] = &[("a", "z1"), ("b", "z2"), ("c", "z3"), ("d", "z1")];
-const SIX: &[(&str, &str)] =
-    &[("a", "z1"), ("b", "z2"), ("c", "z3"), ("d", "z1"), ("e", "z2"), ("f", "z3")];
+const SIX: &[(&str, &str)] = &[
+    ("a", "z1"),
+    ("b", "z2"),
+    ("c", "z3"),
+    ("d", "z1"),
+    ("e", "z2"),
+    ("f", "z3"),
+];
 
 struct Scene {
     ring: &'static str,
@@ -65,7 +71,8 @@ const SCENES: [Scene; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_though_the_leader_dies() {
+async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_though_the_leader_dies()
+ {
     let _alone = crate::heavy().await;
     let mut cluster = Cluster::start(crate::BINARY).await;
     let mut running = Vec::new();
@@ -73,21 +80,40 @@ async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_tho
         cluster.create_ring(RingPlan::small(scene.ring)).await;
         for (name, zone) in scene.founders.iter().chain(scene.joiners) {
             let throttle = Some(THROTTLE);
-            add(&mut cluster, &NodePlan { ring: scene.ring, name, zone, throttle, ..NodePlan::default() });
+            add(
+                &mut cluster,
+                &NodePlan {
+                    ring: scene.ring,
+                    name,
+                    zone,
+                    throttle,
+                    ..NodePlan::default()
+                },
+            );
         }
-        let names: Vec<&str> =
-            scene.founders.iter().chain(scene.joiners).map(|(name, _)| *name).collect();
+        let names: Vec<&str> = scene
+            .founders
+            .iter()
+            .chain(scene.joiners)
+            .map(|(name, _)| *name)
+            .collect();
         cluster.registered(scene.ring, &names).await;
         let mut found = vec!["ring", "found", scene.ring];
         found.extend(&names[..scene.founders.len()]);
         let _ = cluster.annulus(&found).await.done();
         let timeline = Timeline::watch(&cluster, scene.ring, 1).await;
-        let plan = Plan { writers: 4, keys: 100, writes_per_s: 150, ..Plan::default() };
+        let plan = Plan {
+            writers: 4,
+            keys: 100,
+            writes_per_s: 150,
+            ..Plan::default()
+        };
         let load = Load::start(cluster.client(scene.ring).await, plan);
         running.push((timeline, load));
     }
     for (_, load) in &running {
-        load.acknowledges(CHANGE, 400, "before anything moves", |_| true).await;
+        load.acknowledges(CHANGE, 400, "before anything moves", |_| true)
+            .await;
     }
 
     let mut accepted = Vec::new();
@@ -96,12 +122,21 @@ async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_tho
     }
     // At least one of them is on its way in some ring, whatever the machine is doing.
     for (timeline, _) in &running {
-        timeline.until(CHANGE, "a transition", |snapshot| snapshot.transition.is_some()).await;
+        timeline
+            .until(CHANGE, "a transition", |snapshot| {
+                snapshot.transition.is_some()
+            })
+            .await;
     }
     let leader = cluster.leader().await;
     cluster.servers[leader].kill().await;
-    let moving = running.iter().filter(|(timeline, _)| timeline.snapshot().transition.is_some());
-    println!("the leader was killed while {} of 4 rings moved", moving.count());
+    let moving = running
+        .iter()
+        .filter(|(timeline, _)| timeline.snapshot().transition.is_some());
+    println!(
+        "the leader was killed while {} of 4 rings moved",
+        moving.count()
+    );
     cluster.servers[leader].start();
 
     for ((scene, changes), (timeline, load)) in SCENES.iter().zip(accepted).zip(running) {
@@ -113,7 +148,9 @@ async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_tho
         timeline.rose();
         servers_agree(&cluster.endpoints, scene.ring).await;
         let meaning = Meaning::read(&cluster.endpoints[0], scene.ring).await;
-        meaning.snapshots().for_each(|snapshot| keeps_its_rules(snapshot));
+        meaning
+            .snapshots()
+            .for_each(|snapshot| keeps_its_rules(snapshot));
         println!("{}: {}", scene.ring, outcome.figures());
     }
     cluster.nobody_panicked();
@@ -123,22 +160,31 @@ async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_tho
 fn add(cluster: &mut Cluster, plan: &NodePlan<'_>) {
     let mut node = cluster.plan(plan);
     node.process.start();
-    cluster.nodes.insert(format!("{}/{}", plan.ring, plan.name), node);
+    cluster
+        .nodes
+        .insert(format!("{}/{}", plan.ring, plan.name), node);
 }
 
 /// Asks for both changes at the same time; gives the numbers of those accepted.
 async fn ask_for_both(cluster: &Cluster, scene: &Scene) -> Vec<u64> {
     let ask = async |(kind, node): (&str, &str)| {
-        cluster.annulus(&["node", kind, scene.ring, node, "--detach", "-o", "json"]).await.within(PROMPTLY)
+        cluster
+            .annulus(&["node", kind, scene.ring, node, "--detach", "-o", "json"])
+            .await
+            .within(PROMPTLY)
     };
     let [first, second] = scene.changes;
     let (first, second) = tokio::join!(ask(first), ask(second));
     let answers = [first, second];
-    let number = |ran: &Ran| {
-        (ran.code == 0).then(|| annulus_tests::cluster::wide(&ran.json()["change_id"]))
-    };
+    let number =
+        |ran: &Ran| (ran.code == 0).then(|| annulus_tests::cluster::wide(&ran.json()["change_id"]));
     let accepted: Vec<u64> = answers.iter().filter_map(number).collect();
-    assert_eq!(accepted.len(), scene.accepted, "{}: {answers:#?}", scene.ring);
+    assert_eq!(
+        accepted.len(),
+        scene.accepted,
+        "{}: {answers:#?}",
+        scene.ring
+    );
     for ran in answers.iter().filter(|ran| ran.code != 0) {
         assert_eq!(ran.code, 3, "neither accepted nor refused: {ran:#?}");
     }
@@ -146,7 +192,9 @@ async fn ask_for_both(cluster: &Cluster, scene: &Scene) -> Vec<u64> {
     let show = cluster.show(scene.ring).await;
     let listed = |change: &u64| {
         let id = Value::from(change.to_string());
-        show["changes"].as_array().is_some_and(|all| all.iter().any(|known| known["id"] == id))
+        show["changes"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|known| known["id"] == id))
     };
     assert!(accepted.iter().all(listed), "{show}");
     accepted
@@ -155,10 +203,16 @@ async fn ask_for_both(cluster: &Cluster, scene: &Scene) -> Vec<u64> {
 /// Every epoch satisfies rf and zones, and plans nothing onto a node that leaves.
 fn keeps_its_rules(snapshot: &Snapshot) {
     let zone = |handle: &Handle| -> Zone {
-        snapshot.member_by_handle(*handle).expect("a checked snapshot").zone.clone()
+        snapshot
+            .member_by_handle(*handle)
+            .expect("a checked snapshot")
+            .zone
+            .clone()
     };
     let draining = |handle: &Handle| {
-        let member = snapshot.member_by_handle(*handle).expect("a checked snapshot");
+        let member = snapshot
+            .member_by_handle(*handle)
+            .expect("a checked snapshot");
         member.state == MemberState::Draining
     };
     let rf = usize::from(snapshot.layout.replication.rf);
@@ -167,10 +221,24 @@ fn keeps_its_rules(snapshot: &Snapshot) {
         let sets = snapshot.sets(slot);
         for list in [sets.old, sets.new] {
             let zones: BTreeSet<Zone> = list.iter().map(zone).collect();
-            assert_eq!(list.len(), rf, "epoch {} slot {slot}: {list:?}", snapshot.epoch);
-            assert_eq!(zones.len(), rf, "epoch {} slot {slot}: {list:?}", snapshot.epoch);
+            assert_eq!(
+                list.len(),
+                rf,
+                "epoch {} slot {slot}: {list:?}",
+                snapshot.epoch
+            );
+            assert_eq!(
+                zones.len(),
+                rf,
+                "epoch {} slot {slot}: {list:?}",
+                snapshot.epoch
+            );
         }
         let planned = sets.gainers().find(|gainer| draining(gainer));
-        assert_eq!(planned, None, "epoch {} slot {slot} gains a draining node", snapshot.epoch);
+        assert_eq!(
+            planned, None,
+            "epoch {} slot {slot} gains a draining node",
+            snapshot.epoch
+        );
     }
 }

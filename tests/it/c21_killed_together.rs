@@ -36,7 +36,11 @@ async fn c21_no_acknowledged_change_is_lost_when_all_servers_are_killed_at_any_m
         let wanted = acked.count() + fastrand::usize(1..6);
         until(SOON, "the operator to be answered", || async {
             let count = acked.count();
-            if count >= wanted { Ok(()) } else { Err(format!("{count} answers, want {wanted}")) }
+            if count >= wanted {
+                Ok(())
+            } else {
+                Err(format!("{count} answers, want {wanted}"))
+            }
         })
         .await;
         cluster.kill_servers().await;
@@ -46,21 +50,40 @@ async fn c21_no_acknowledged_change_is_lost_when_all_servers_are_killed_at_any_m
         note_leaders(&cluster, &mut leaders).await;
 
         let show = cluster.show("base").await;
-        assert!(wide(&show["epoch"]) >= epoch, "round {round}: epoch fell from {epoch}: {show}");
+        assert!(
+            wide(&show["epoch"]) >= epoch,
+            "round {round}: epoch fell from {epoch}: {show}"
+        );
         epoch = wide(&show["epoch"]);
-        let list = cluster.annulus(&["ring", "list", "-o", "json"]).await.json();
+        let list = cluster
+            .annulus(&["ring", "list", "-o", "json"])
+            .await
+            .json();
         for ring in acked.rings() {
-            let there = list["rings"].as_array().is_some_and(|all| all.iter().any(|it| it["ring"] == *ring));
-            assert!(there, "round {round}: ring {ring} was acknowledged and is gone");
+            let there = list["rings"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|it| it["ring"] == *ring));
+            assert!(
+                there,
+                "round {round}: ring {ring} was acknowledged and is gone"
+            );
         }
         for (id, kind) in acked.changes() {
-            let known = show["changes"].as_array().and_then(|all| all.iter().find(|it| it["id"] == *id.to_string()));
-            let Some(known) = known else { panic!("round {round}: {kind} {id} is gone: {show}") };
+            let known = show["changes"]
+                .as_array()
+                .and_then(|all| all.iter().find(|it| it["id"] == *id.to_string()));
+            let Some(known) = known else {
+                panic!("round {round}: {kind} {id} is gone: {show}")
+            };
             if kind == "abort" {
                 assert_eq!(known["state"], "aborted", "round {round}: {known}");
             }
         }
-        println!("round {round}: {} acknowledged, leader s{}, epoch {epoch}", acked.count(), leader + 1);
+        println!(
+            "round {round}: {} acknowledged, leader s{}, epoch {epoch}",
+            acked.count(),
+            leader + 1
+        );
     }
     servers_agree(&cluster.endpoints, "base").await;
     cluster.nobody_panicked();
@@ -70,8 +93,12 @@ async fn c21_no_acknowledged_change_is_lost_when_all_servers_are_killed_at_any_m
 async fn note_leaders(cluster: &Cluster, leaders: &mut BTreeMap<u64, u64>) {
     for endpoint in &cluster.endpoints {
         let at = std::slice::from_ref(endpoint);
-        let ran = cluster.annulus_at(at, &["cluster", "status", "--local", "-o", "json"]).await;
-        let Ok(status) = serde_json::from_str::<Value>(&ran.stdout) else { continue };
+        let ran = cluster
+            .annulus_at(at, &["cluster", "status", "--local", "-o", "json"])
+            .await;
+        let Ok(status) = serde_json::from_str::<Value>(&ran.stdout) else {
+            continue;
+        };
         if let (Some(leader), term) = (status["leader_id"].as_str(), wide(&status["term"])) {
             let leader = leader.parse().expect("a server's number");
             let known = *leaders.entry(term).or_insert(leader);
@@ -94,10 +121,16 @@ impl Acked {
         self.count.load(Ordering::Acquire)
     }
     fn rings(&self) -> Vec<String> {
-        self.rings.lock().expect("nobody panics while holding it").clone()
+        self.rings
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
     fn changes(&self) -> BTreeMap<u64, &'static str> {
-        self.changes.lock().expect("nobody panics while holding it").clone()
+        self.changes
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 }
 
@@ -126,21 +159,37 @@ impl Operator {
                 };
                 if number % 3 == 0 {
                     let ring = format!("r{round}-{number}");
-                    if run(&["ring", "create", &ring, "--slot-bits", "2"]).await.code == 0 {
-                        acked.rings.lock().expect("nobody panics holding it").push(ring);
+                    if run(&["ring", "create", &ring, "--slot-bits", "2"])
+                        .await
+                        .code
+                        == 0
+                    {
+                        acked
+                            .rings
+                            .lock()
+                            .expect("nobody panics holding it")
+                            .push(ring);
                         acked.count.fetch_add(1, Ordering::AcqRel);
                     }
                 } else if let Some(change) = open.take() {
                     let ran = run(&["node", "abort", "base", &change.to_string()]).await;
                     if ran.code == 0 {
-                        acked.changes.lock().expect("nobody panics holding it").insert(change, "abort");
+                        acked
+                            .changes
+                            .lock()
+                            .expect("nobody panics holding it")
+                            .insert(change, "abort");
                         acked.count.fetch_add(1, Ordering::AcqRel);
                     }
                 } else {
                     let ran = run(&["node", "join", "base", "n4", "--detach"]).await;
                     if ran.code == 0 {
                         let change = wide(&ran.json()["change_id"]);
-                        acked.changes.lock().expect("nobody panics holding it").insert(change, "join");
+                        acked
+                            .changes
+                            .lock()
+                            .expect("nobody panics holding it")
+                            .insert(change, "join");
                         acked.count.fetch_add(1, Ordering::AcqRel);
                         open = Some(change);
                     }
@@ -153,6 +202,8 @@ impl Operator {
     async fn stop(self) {
         self.stop.store(true, Ordering::Release);
         let ended = tokio::time::timeout(Duration::from_secs(60), self.task).await;
-        ended.expect("a command ends").expect("the operator does not panic");
+        ended
+            .expect("a command ends")
+            .expect("the operator does not panic");
     }
 }

@@ -28,7 +28,11 @@ async fn c25_a_server_alone_is_idle_and_says_so_and_the_second_one_makes_a_leade
     let at = [cluster.endpoints[0].clone()];
     until(SOON, "the lonely server to answer for itself", || async {
         let ran = cluster.annulus_at(&at, &["status", "--local"]).await;
-        if ran.code == 0 { Ok(()) } else { Err(format!("{ran:?}")) }
+        if ran.code == 0 {
+            Ok(())
+        } else {
+            Err(format!("{ran:?}"))
+        }
     })
     .await;
 
@@ -38,33 +42,59 @@ async fn c25_a_server_alone_is_idle_and_says_so_and_the_second_one_makes_a_leade
     let alone = by_night(ALONE.0, ALONE.1);
     until(alone * 2, "the time alone to pass", || async {
         let passed = start.elapsed();
-        if passed >= alone { Ok(()) } else { Err(format!("{passed:?}")) }
+        if passed >= alone {
+            Ok(())
+        } else {
+            Err(format!("{passed:?}"))
+        }
     })
     .await;
     let seconds = start.elapsed().as_secs_f64();
     let percent = (cluster.servers[0].cpu_time() - cpu).as_secs_f64() / seconds * 100.0;
     let per_minute = (cluster.servers[0].log().lines().count() - lines) as f64 / seconds * 60.0;
-    println!("alone for {seconds:.0} s: {percent:.1} % of a processor, {per_minute:.0} lines a minute");
+    println!(
+        "alone for {seconds:.0} s: {percent:.1} % of a processor, {per_minute:.0} lines a minute"
+    );
     assert!(percent < IDLE_PERCENT, "{percent:.1} % of a processor");
-    assert!(per_minute < LINES_PER_MINUTE, "{per_minute:.0} lines a minute");
+    assert!(
+        per_minute < LINES_PER_MINUTE,
+        "{per_minute:.0} lines a minute"
+    );
 
     // 2: what it knows it shows as stale; what it cannot do it says in bounded time.
     let bounded = |ran: Ran| ran.within(BOUNDED);
     let local = bounded(cluster.annulus_at(&at, &["status", "--local"]).await).done();
     assert!(local.stdout.contains("STALE"), "{local:#?}");
-    let local = bounded(cluster.annulus_at(&at, &["ring", "dump", "alone", "--local"]).await).done();
+    let local = bounded(
+        cluster
+            .annulus_at(&at, &["ring", "dump", "alone", "--local"])
+            .await,
+    )
+    .done();
     assert!(local.stdout.contains("n1"), "{local:#?}");
-    let status = bounded(cluster.annulus_at(&at, &["status", "--timeout", "3s"]).await);
+    let status = bounded(
+        cluster
+            .annulus_at(&at, &["status", "--timeout", "3s"])
+            .await,
+    );
     let status = status.ended_with(4, &["no quorum", "1 of 3"]);
     assert!(status.stdout.contains("STALE"), "{status:#?}");
-    let join = cluster.annulus_at(&at, &["node", "join", "alone", "n1", "--timeout", "3s"]).await;
-    assert!(matches!(bounded(join).code, 4 | 5), "neither unavailable nor unknown");
+    let join = cluster
+        .annulus_at(&at, &["node", "join", "alone", "n1", "--timeout", "3s"])
+        .await;
+    assert!(
+        matches!(bounded(join).code, 4 | 5),
+        "neither unavailable nor unknown"
+    );
 
     // 3: the second one makes a majority.
     cluster.servers[1].start();
     let start = Instant::now();
     cluster.leader().await;
-    println!("a leader {:.1} s after the second server started", start.elapsed().as_secs_f64());
+    println!(
+        "a leader {:.1} s after the second server started",
+        start.elapsed().as_secs_f64()
+    );
     cluster.nobody_panicked();
 }
 

@@ -41,15 +41,25 @@ async fn ask(cluster: &Cluster, endpoints: &[String], args: &[&str]) -> Ran {
 async fn c55_with_a_majority_every_command_works_through_whatever_lives() {
     let cluster = cluster().await;
     let good = &cluster.endpoints;
-    let sick: Vec<StandIn> =
-        vec![stand_in::black_hole().await, stand_in::web_server().await, stand_in::tls_server().await];
+    let sick: Vec<StandIn> = vec![
+        stand_in::black_hole().await,
+        stand_in::web_server().await,
+        stand_in::tls_server().await,
+    ];
     for stand_in in &sick {
-        let first = [stand_in.endpoint.clone(), good[0].clone(), good[1].clone(), good[2].clone()];
+        let first = [
+            stand_in.endpoint.clone(),
+            good[0].clone(),
+            good[1].clone(),
+            good[2].clone(),
+        ];
         for args in READS {
             let _ = ask(&cluster, &first, args).await.done();
         }
         let only = [stand_in.endpoint.clone()];
-        ask(&cluster, &only, &["status"]).await.ended_with(4, &[&stand_in.endpoint]);
+        ask(&cluster, &only, &["status"])
+            .await
+            .ended_with(4, &[&stand_in.endpoint]);
     }
     // A follower alone takes reads and writes: it passes them on.
     let leader = cluster.leader().await;
@@ -57,9 +67,21 @@ async fn c55_with_a_majority_every_command_works_through_whatever_lives() {
     for args in READS {
         let _ = ask(&cluster, &follower, args).await.done();
     }
-    let _ = ask(&cluster, &follower, &["node", "join", "sick", "n4", "--detach"]).await.done();
+    let _ = ask(
+        &cluster,
+        &follower,
+        &["node", "join", "sick", "n4", "--detach"],
+    )
+    .await
+    .done();
     cluster.change_is("sick", 1, "done").await;
-    let _ = ask(&cluster, &follower, &["node", "drain", "sick", "n4", "--detach"]).await.done();
+    let _ = ask(
+        &cluster,
+        &follower,
+        &["node", "drain", "sick", "n4", "--detach"],
+    )
+    .await
+    .done();
     cluster.nobody_panicked();
 }
 
@@ -70,11 +92,20 @@ async fn c55_a_leader_that_stands_still_makes_no_command_hang() {
     let follower = [cluster.endpoints[(leader + 1) % 3].clone()];
     // It holds every connection and answers nothing: what is passed on to it hangs there.
     cluster.servers[leader].pause();
-    let ran = ask(&cluster, &follower, &["ring", "create", "meanwhile", "--slot-bits", "2"]).await;
+    let ran = ask(
+        &cluster,
+        &follower,
+        &["ring", "create", "meanwhile", "--slot-bits", "2"],
+    )
+    .await;
     assert!(matches!(ran.code, 0 | 4 | 5), "{ran:#?}");
     until(SOON, "the others to go on", || async {
         let ran = ask(&cluster, &follower, &["status"]).await;
-        if ran.code == 0 { Ok(()) } else { Err(format!("{ran:?}")) }
+        if ran.code == 0 {
+            Ok(())
+        } else {
+            Err(format!("{ran:?}"))
+        }
     })
     .await;
     cluster.servers[leader].resume();
@@ -92,7 +123,10 @@ async fn c55_without_a_majority_every_command_ends_and_names_who_does_not_answer
 
     let status = ask(&cluster, &all, &["status"]).await;
     let status = status.ended_with(4, &["no quorum: 1 of 3", silent[0], silent[1], "next:"]);
-    assert!(status.stdout.contains("STALE") && status.stdout.contains("sick"), "{status:#?}");
+    assert!(
+        status.stdout.contains("STALE") && status.stdout.contains("sick"),
+        "{status:#?}"
+    );
     for args in READS {
         let ran = ask(&cluster, &all, args).await;
         // A lookup needs no leader: it shows the newest snapshot that anybody has.
@@ -102,18 +136,26 @@ async fn c55_without_a_majority_every_command_ends_and_names_who_does_not_answer
             let _ = ran.ended_with(4, &["next:"]);
         }
     }
-    let local: [&[&str]; 3] =
-        [&["status", "--local"], &["ring", "dump", "sick", "--local"], &["node", "list", "sick", "--local"]];
+    let local: [&[&str]; 3] = [
+        &["status", "--local"],
+        &["ring", "dump", "sick", "--local"],
+        &["node", "list", "sick", "--local"],
+    ];
     for args in local {
         let _ = ask(&cluster, &all, args).await.done();
     }
     for (kind, node) in [("join", "n4"), ("drain", "n1")] {
         let ran = ask(&cluster, &all, &["node", kind, "sick", node, "--detach"]).await;
-        assert!(matches!(ran.code, 4 | 5), "neither unavailable nor unknown: {ran:#?}");
+        assert!(
+            matches!(ran.code, 4 | 5),
+            "neither unavailable nor unknown: {ran:#?}"
+        );
         assert!(ran.stderr.contains("next:"), "{ran:#?}");
     }
     // Nobody at all.
     cluster.servers[0].kill().await;
-    ask(&cluster, &all, &["status"]).await.ended_with(4, &["next:"]);
+    ask(&cluster, &all, &["status"])
+        .await
+        .ended_with(4, &["next:"]);
     cluster.nobody_panicked();
 }

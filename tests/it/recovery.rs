@@ -14,60 +14,91 @@ use annulus_tests::{
     history::{Shelf, servers_agree},
     load::{Load, Plan},
     timeline::Timeline,
-    wait::by_night,
+    wait::{by_night, until},
 };
 
 const RING: &str = "outage";
+/// Least time between two epochs: after one is adopted everywhere there is time for the kill.
+const EPOCH_INTERVAL: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_all_servers_loses_nothing_acknowledged_and_lookups_go_on_throughout() {
     let _alone = crate::heavy().await;
-    let mut cluster = Cluster::start(crate::BINARY).await;
+    let mut cluster = Cluster::start_paced(crate::BINARY, EPOCH_INTERVAL).await;
     let nodes = [("n1", "z1"), ("n2", "z2"), ("n3", "z3"), ("n4", "z1")];
-    cluster.founded_ring(RingPlan::small(RING), &nodes[..3]).await;
+    cluster
+        .founded_ring(RingPlan::small(RING), &nodes[..3])
+        .await;
     cluster.add_nodes(RING, &nodes[3..]).await;
     let timeline = Timeline::watch(&cluster, RING, 2).await;
     let lookups = Lookups::start(&cluster).await;
-    let plan = Plan { writers: 16, keys: 50, writes_per_s: 500, ..Plan::default() };
+    let plan = Plan {
+        writers: 16,
+        keys: 50,
+        writes_per_s: 500,
+        ..Plan::default()
+    };
     let load = Load::start(cluster.client(RING).await, plan);
-    load.acknowledges(CHANGE, 500, "before the first outage", |_| true).await;
+    load.acknowledges(CHANGE, 500, "before the first outage", |_| true)
+        .await;
 
     for round in 0..by_night(5, 50) {
         // A change is on its way when they die, in every round another one.
         let kind = if round % 2 == 0 { "join" } else { "drain" };
         let change = cluster.change(kind, RING, "n4").await;
-        let before = Shelf::at(&cluster.endpoints[0], RING).epochs().await.expect("it lives");
+        let begun = |snapshot: &annulus_ring::Snapshot| snapshot.transition.is_some();
+        timeline.until(CHANGE, "the change to begin", begun).await;
+        cluster.adopted(RING).await;
+        let before = Shelf::at(&cluster.endpoints[0], RING)
+            .epochs()
+            .await
+            .expect("it lives");
         cluster.kill_servers().await;
 
         let (looked_up, acked) = (lookups.count(), load.ack_count());
-        load.acknowledges(CHANGE, 200, "without any control plane", |_| true).await;
-        assert!(lookups.count() > looked_up, "lookups stopped in round {round}");
-        println!("round {round}: {} writes acknowledged without a control plane", load.ack_count() - acked);
+        load.acknowledges(CHANGE, 200, "without any control plane", |_| true)
+            .await;
+        assert!(
+            lookups.count() > looked_up,
+            "lookups stopped in round {round}"
+        );
+        println!(
+            "round {round}: {} writes acknowledged without a control plane",
+            load.ack_count() - acked
+        );
 
         cluster.start_servers();
         cluster.leader().await;
         for endpoint in &cluster.endpoints {
-            let mut shelf = Shelf::at(endpoint, RING);
-            let after = annulus_tests::wait::until(SOON, "its epochs to be back", || {
-                let epochs = shelf.epochs();
-                let before = &before;
-                async move {
-                    let after = epochs.await?;
-                    if after.len() >= before.len() { Ok(after) } else { Err(format!("{} epochs", after.len())) }
+            let after = until(SOON, "its epochs to be back", || async {
+                let after = Shelf::at(endpoint, RING).epochs().await?;
+                if after.len() >= before.len() {
+                    Ok(after)
+                } else {
+                    Err(format!("{} epochs", after.len()))
                 }
             })
             .await;
             for (at, checksum) in &before {
-                assert_eq!(after.get(at), Some(checksum), "round {round}: epoch {at:?} at {endpoint}");
+                assert_eq!(
+                    after.get(at),
+                    Some(checksum),
+                    "round {round}: epoch {at:?} at {endpoint}"
+                );
             }
         }
         cluster.change_is(RING, change, "done").await;
         if kind == "drain" {
             // It may be joined again once its last copy is given up, with an empty directory.
             let gone = |snapshot: &annulus_ring::Snapshot| {
-                snapshot.members.iter().all(|member| member.node_id.as_str() != "n4")
+                snapshot
+                    .members
+                    .iter()
+                    .all(|member| member.node_id.as_str() != "n4")
             };
-            timeline.until(Duration::from_secs(60), "n4 to be removed", gone).await;
+            timeline
+                .until(Duration::from_secs(60), "n4 to be removed", gone)
+                .await;
             let node = cluster.nodes.get_mut("n4").expect("it was added");
             node.process.kill().await;
             std::fs::remove_dir_all(&node.data_dir).expect("a directory of the test");
@@ -82,7 +113,10 @@ async fn killing_all_servers_loses_nothing_acknowledged_and_lookups_go_on_throug
     println!("load: {}", outcome.figures());
     outcome.read_everything_back().await;
     timeline.rose();
-    println!("{} epochs equal at all servers", servers_agree(&cluster.endpoints, RING).await);
+    println!(
+        "{} epochs equal at all servers",
+        servers_agree(&cluster.endpoints, RING).await
+    );
     cluster.nobody_panicked();
 }
 
@@ -96,13 +130,18 @@ struct Lookups {
 impl Lookups {
     async fn start(cluster: &Cluster) -> Self {
         let client = cluster.client(RING).await;
-        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, count) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
         let thread = std::thread::spawn(move || {
             let mut key = 0_u64;
             while !stopped.load(Ordering::Acquire) {
                 key += 1;
-                let route = client.lookup(&key.to_be_bytes()).expect("a lookup needs no control plane");
+                let route = client
+                    .lookup(&key.to_be_bytes())
+                    .expect("a lookup needs no control plane");
                 assert_eq!(route.handles().len(), 3);
                 drop(route);
                 counted.fetch_add(1, Ordering::Release);
@@ -110,7 +149,11 @@ impl Lookups {
                 std::thread::park_timeout(Duration::from_micros(200));
             }
         });
-        Self { stop, count, thread }
+        Self {
+            stop,
+            count,
+            thread,
+        }
     }
 
     fn count(&self) -> u64 {

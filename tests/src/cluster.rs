@@ -81,22 +81,44 @@ impl<'a> RingPlan<'a> {
     /// A small ring of short times.
     #[must_use]
     pub fn small(name: &'a str) -> Self {
-        Self { name, slot_bits: 5, soak: "200ms", grace: "1s" }
+        Self {
+            name,
+            slot_bits: 5,
+            soak: "200ms",
+            grace: "1s",
+        }
     }
 }
 
 impl Cluster {
     /// Three servers that belong together and have a leader.
     pub async fn start(binary: &str) -> Self {
-        let mut cluster = Self::new(binary, 3);
+        Self::found(Self::new(binary, 3, None)).await
+    }
+
+    /// [`Self::start`], with at least this long between two epochs of a ring: every step of a
+    /// transition lasts so long.
+    pub async fn start_paced(binary: &str, epoch_interval: Duration) -> Self {
+        Self::found(Self::new(binary, 3, Some(epoch_interval))).await
+    }
+
+    async fn found(mut cluster: Self) -> Self {
         cluster.start_servers();
         let mut args = vec!["cluster".to_owned(), "init".to_owned()];
-        args.extend((1..).zip(&cluster.endpoints).map(|(id, at)| format!("{id}={at}")));
+        args.extend(
+            (1..)
+                .zip(&cluster.endpoints)
+                .map(|(id, at)| format!("{id}={at}")),
+        );
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         // The servers may not listen yet: nothing was changed then, and the same is asked again.
         until(SOON, "the control plane to be founded", || async {
             let ran = cluster.annulus(&args).await;
-            if ran.code == 0 { Ok(()) } else { Err(format!("{ran:?}")) }
+            if ran.code == 0 {
+                Ok(())
+            } else {
+                Err(format!("{ran:?}"))
+            }
         })
         .await;
         cluster.leader().await;
@@ -108,20 +130,49 @@ impl Cluster {
     /// # Panics
     /// If there is no place for their files.
     #[must_use]
-    pub fn new(binary: &str, servers: usize) -> Self {
-        let dir = tempfile::Builder::new().prefix("annulus-it-").tempdir().expect("a directory");
+    pub fn new(binary: &str, servers: usize, epoch_interval: Option<Duration>) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("annulus-it-")
+            .tempdir()
+            .expect("a directory");
         let endpoints: Vec<String> = (0..servers).map(|_| ports::free_endpoint()).collect();
         let binary = PathBuf::from(binary);
+        let mut options = Vec::new();
+        if let Some(interval) = epoch_interval {
+            let file = dir.path().join("server.toml");
+            let text = format!("[limits]\nepoch_interval_ms = {}\n", interval.as_millis());
+            std::fs::write(&file, text).expect("the directory takes a file");
+            options.extend(["--config".to_owned(), file.display().to_string()]);
+        }
         let servers = (1..)
             .zip(&endpoints)
             .map(|(id, endpoint): (u32, _)| {
                 let name = format!("s{id}");
                 let data = dir.path().join(&name).display().to_string();
-                let args = ["serve", "--id", &id.to_string(), "--listen", endpoint, "--data-dir", &data];
-                Process::new(&name, &binary, dir.path(), args.map(str::to_owned).to_vec())
+                let args = [
+                    "serve",
+                    "--id",
+                    &id.to_string(),
+                    "--listen",
+                    endpoint,
+                    "--data-dir",
+                    &data,
+                ];
+                let args = args
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain(options.clone())
+                    .collect();
+                Process::new(&name, &binary, dir.path(), args)
             })
             .collect();
-        Self { binary, endpoints, servers, nodes: BTreeMap::new(), dir }
+        Self {
+            binary,
+            endpoints,
+            servers,
+            nodes: BTreeMap::new(),
+            dir,
+        }
     }
 
     /// Starts all servers that do not run.
@@ -163,9 +214,12 @@ impl Cluster {
     /// Index into [`Self::servers`] of the leader that a linearizable answer names.
     pub async fn leader(&self) -> usize {
         until(SOON, "a leader", || async {
-            let ran = self.annulus(&["cluster", "status", "-o", "json", "--timeout", "3s"]).await;
+            let ran = self
+                .annulus(&["cluster", "status", "-o", "json", "--timeout", "3s"])
+                .await;
             let status: Option<Value> = serde_json::from_str(&ran.stdout).ok();
-            let leader = status.and_then(|status| status["leader_id"].as_str()?.parse::<usize>().ok());
+            let leader =
+                status.and_then(|status| status["leader_id"].as_str()?.parse::<usize>().ok());
             match leader {
                 Some(id) if ran.code == 0 => Ok(id - 1),
                 _ => Err(format!("{ran:?}")),
@@ -176,21 +230,45 @@ impl Cluster {
 
     /// Creates a ring.
     pub async fn create_ring(&self, plan: RingPlan<'_>) {
-        let RingPlan { name, slot_bits, soak, grace } = plan;
+        let RingPlan {
+            name,
+            slot_bits,
+            soak,
+            grace,
+        } = plan;
         let bits = slot_bits.to_string();
-        let args = ["ring", "create", name, "--slot-bits", &bits, "--soak", soak, "--grace", grace];
+        let args = [
+            "ring",
+            "create",
+            name,
+            "--slot-bits",
+            &bits,
+            "--soak",
+            soak,
+            "--grace",
+            grace,
+        ];
         let _ = self.annulus(&args).await.done();
     }
 
     /// How a node would be started; nothing is started yet.
     #[must_use]
     pub fn plan(&self, plan: &NodePlan<'_>) -> Node {
-        let NodePlan { ring, name, zone, weight, throttle, replicate_delay_ms } = plan;
+        let NodePlan {
+            ring,
+            name,
+            zone,
+            weight,
+            throttle,
+            replicate_delay_ms,
+        } = plan;
         let endpoint = ports::free_endpoint();
         let data_dir = self.dir.path().join(format!("{ring}-{name}"));
-        let mut args: Vec<String> = ["kv", "serve", "--ring", ring, "--node", name, "--zone", zone]
-            .map(str::to_owned)
-            .to_vec();
+        let mut args: Vec<String> = [
+            "kv", "serve", "--ring", ring, "--node", name, "--zone", zone,
+        ]
+        .map(str::to_owned)
+        .to_vec();
         let mut option = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
         option("--listen", endpoint.clone());
         option("--data-dir", data_dir.display().to_string());
@@ -204,8 +282,17 @@ impl Cluster {
         if let Some(delay) = replicate_delay_ms {
             option("--replicate-delay-ms", delay.to_string());
         }
-        let process = Process::new(&format!("{ring}-{name}"), &self.binary, self.dir.path(), args);
-        Node { process, endpoint, data_dir }
+        let process = Process::new(
+            &format!("{ring}-{name}"),
+            &self.binary,
+            self.dir.path(),
+            args,
+        );
+        Node {
+            process,
+            endpoint,
+            data_dir,
+        }
     }
 
     /// Starts a data node with an empty directory. It is not registered yet when this returns.
@@ -218,7 +305,12 @@ impl Cluster {
     /// Starts one node per (name, zone) and waits until all are registered.
     pub async fn add_nodes(&mut self, ring: &str, nodes: &[(&str, &str)]) {
         for (name, zone) in nodes {
-            self.add_node(&NodePlan { ring, name, zone, ..NodePlan::default() });
+            self.add_node(&NodePlan {
+                ring,
+                name,
+                zone,
+                ..NodePlan::default()
+            });
         }
         let names: Vec<&str> = nodes.iter().map(|(name, _)| *name).collect();
         self.registered(ring, &names).await;
@@ -226,20 +318,26 @@ impl Cluster {
 
     /// Waits until the leader hears all these nodes.
     pub async fn registered(&self, ring: &str, names: &[&str]) {
-        until(SOON, format!("{names:?} of ring {ring} to register"), || async {
-            let ran = self.annulus(&["node", "list", ring, "-o", "json"]).await;
-            let list: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
-            let linked = |name: &str| {
-                let nodes = list["nodes"].as_array();
-                nodes.is_some_and(|nodes| {
-                    nodes.iter().any(|node| node["node"] == name && node["linked"] == true)
-                })
-            };
-            match names.iter().find(|name| !linked(name)) {
-                None => Ok(()),
-                Some(missing) => Err(format!("{missing} is missing in {ran:?}")),
-            }
-        })
+        until(
+            SOON,
+            format!("{names:?} of ring {ring} to register"),
+            || async {
+                let ran = self.annulus(&["node", "list", ring, "-o", "json"]).await;
+                let list: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+                let linked = |name: &str| {
+                    let nodes = list["nodes"].as_array();
+                    nodes.is_some_and(|nodes| {
+                        nodes
+                            .iter()
+                            .any(|node| node["node"] == name && node["linked"] == true)
+                    })
+                };
+                match names.iter().find(|name| !linked(name)) {
+                    None => Ok(()),
+                    Some(missing) => Err(format!("{missing} is missing in {ran:?}")),
+                }
+            },
+        )
         .await;
     }
 
@@ -255,12 +353,26 @@ impl Cluster {
 
     /// Waits until every member acts by the newest epoch.
     pub async fn adopted(&self, ring: &str) {
-        until(SOON, format!("all nodes of {ring} to adopt its epoch"), || async {
-            let show = self.show(ring).await;
-            let members = || show["nodes"].as_array().into_iter().flatten().filter(|n| n["member"] == true);
-            let all = members().all(|node| node["adopted_epoch"] == show["epoch"]);
-            if all && members().next().is_some() { Ok(()) } else { Err(show["nodes"].to_string()) }
-        })
+        until(
+            SOON,
+            format!("all nodes of {ring} to adopt its epoch"),
+            || async {
+                let show = self.show(ring).await;
+                let members = || {
+                    show["nodes"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter(|n| n["member"] == true)
+                };
+                let all = members().all(|node| node["adopted_epoch"] == show["epoch"]);
+                if all && members().next().is_some() {
+                    Ok(())
+                } else {
+                    Err(show["nodes"].to_string())
+                }
+            },
+        )
         .await;
     }
 
@@ -268,7 +380,11 @@ impl Cluster {
     pub async fn show(&self, ring: &str) -> Value {
         until(SOON, format!("an answer about ring {ring}"), || async {
             let ran = self.annulus(&["ring", "show", ring, "-o", "json"]).await;
-            if ran.code == 0 { Ok(ran.json()) } else { Err(format!("{ran:?}")) }
+            if ran.code == 0 {
+                Ok(ran.json())
+            } else {
+                Err(format!("{ran:?}"))
+            }
         })
         .await
     }
@@ -289,26 +405,34 @@ impl Cluster {
 
     /// Asks for a change without waiting for it, and gives its number.
     pub async fn change(&self, kind: &str, ring: &str, node: &str) -> u64 {
-        let ran = self.annulus(&["node", kind, ring, node, "--detach", "-o", "json"]).await;
+        let ran = self
+            .annulus(&["node", kind, ring, node, "--detach", "-o", "json"])
+            .await;
         wide(&ran.json()["change_id"])
     }
 
     /// Waits until a change is in this state; the end that it must not have fails at once.
     pub async fn change_is(&self, ring: &str, change: u64, wanted: &str) {
-        until(CHANGE, format!("change {change} of ring {ring} to be {wanted}"), || async {
-            let show = self.show(ring).await;
-            let id = change.to_string();
-            let changes = show["changes"].as_array();
-            let found = changes.and_then(|all| all.iter().find(|known| known["id"] == *id));
-            let Some(found) = found else { return Err(format!("not listed: {show}")) };
-            match found["state"].as_str().unwrap_or_default() {
-                state if state == wanted => Ok(()),
-                state @ ("done" | "aborted" | "refused") => {
-                    panic!("change {change} ended {state}, expected {wanted}: {found}")
+        until(
+            CHANGE,
+            format!("change {change} of ring {ring} to be {wanted}"),
+            || async {
+                let show = self.show(ring).await;
+                let id = change.to_string();
+                let changes = show["changes"].as_array();
+                let found = changes.and_then(|all| all.iter().find(|known| known["id"] == *id));
+                let Some(found) = found else {
+                    return Err(format!("not listed: {show}"));
+                };
+                match found["state"].as_str().unwrap_or_default() {
+                    state if state == wanted => Ok(()),
+                    state @ ("done" | "aborted" | "refused") => {
+                        panic!("change {change} ended {state}, expected {wanted}: {found}")
+                    }
+                    _ => Err(format!("{found}, {}", show["transition"])),
                 }
-                _ => Err(format!("{found}, {}", show["transition"])),
-            }
-        })
+            },
+        )
         .await;
     }
 
@@ -323,7 +447,10 @@ impl Cluster {
     /// # Panics
     /// If there is none soon.
     pub async fn client(&self, ring: &str) -> Client {
-        let client = Client::builder(ring).endpoints(&self.endpoints).name("a test").connect_lazy();
+        let client = Client::builder(ring)
+            .endpoints(&self.endpoints)
+            .name("a test")
+            .connect_lazy();
         let client = client.expect("the settings make sense");
         client.ready(SOON).await.expect("the ring is published");
         client
@@ -342,12 +469,19 @@ impl Cluster {
     pub fn nobody_panicked(&self) {
         for process in self.processes() {
             let log = process.log();
-            assert!(!log.contains("panicked at"), "{} panicked\n{}", process.name, process.tail());
+            assert!(
+                !log.contains("panicked at"),
+                "{} panicked\n{}",
+                process.name,
+                process.tail()
+            );
         }
     }
 
     fn processes(&self) -> impl Iterator<Item = &Process> {
-        self.servers.iter().chain(self.nodes.values().map(|node| &node.process))
+        self.servers
+            .iter()
+            .chain(self.nodes.values().map(|node| &node.process))
     }
 }
 
@@ -371,6 +505,9 @@ impl Drop for Cluster {
 /// If it is none.
 #[must_use]
 pub fn wide(value: &Value) -> u64 {
-    let text = value.as_str().unwrap_or_else(|| panic!("{value} is no string"));
-    text.parse().unwrap_or_else(|error| panic!("{value}: {error}"))
+    let text = value
+        .as_str()
+        .unwrap_or_else(|| panic!("{value} is no string"));
+    text.parse()
+        .unwrap_or_else(|error| panic!("{value}: {error}"))
 }

@@ -54,7 +54,10 @@ impl Ran {
         assert_eq!(self.code, code, "{self:#?}");
         let said = self.stderr.to_lowercase();
         for word in words {
-            assert!(said.contains(&word.to_lowercase()), "expected {word:?} in {self:#?}");
+            assert!(
+                said.contains(&word.to_lowercase()),
+                "expected {word:?} in {self:#?}"
+            );
         }
         self
     }
@@ -64,7 +67,10 @@ impl Ran {
     /// # Panics
     /// If it did not.
     pub fn within(self, limit: Duration) -> Self {
-        assert!(self.took <= limit, "expected an end within {limit:?}: {self:#?}");
+        assert!(
+            self.took <= limit,
+            "expected an end within {limit:?}: {self:#?}"
+        );
         self
     }
 
@@ -91,7 +97,12 @@ pub async fn run(binary: &Path, endpoints: &[String], args: &[&str]) -> Ran {
 ///
 /// # Panics
 /// If it cannot be started or does not end.
-pub async fn run_with_input(binary: &Path, endpoints: &[String], args: &[&str], input: &[u8]) -> Ran {
+pub async fn run_with_input(
+    binary: &Path,
+    endpoints: &[String],
+    args: &[&str],
+    input: &[u8],
+) -> Ran {
     let line = format!("annulus {}", args.join(" "));
     let start = Instant::now();
     let mut child = Command::new(binary)
@@ -103,7 +114,10 @@ pub async fn run_with_input(binary: &Path, endpoints: &[String], args: &[&str], 
         .kill_on_drop(true)
         .spawn()
         .unwrap_or_else(|error| panic!("{line}: {error}"));
-    let mut stdin = child.stdin.take().expect("standard input was asked to be a pipe");
+    let mut stdin = child
+        .stdin
+        .take()
+        .expect("standard input was asked to be a pipe");
     // A command that reads no input may have ended already; then the pipe is broken, which is fine.
     let _ = stdin.write_all(input).await;
     drop(stdin);

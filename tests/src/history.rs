@@ -28,7 +28,10 @@ impl Shelf {
         let admin = AdminClient::new(channel.connect_lazy())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        Self { admin, ring: RingName::new(ring).expect("a ring's name") }
+        Self {
+            admin,
+            ring: RingName::new(ring).expect("a ring's name"),
+        }
     }
 
     /// Kept epochs with their checksums, from the server's own state.
@@ -40,13 +43,20 @@ impl Shelf {
             ring: self.ring.to_string(),
             mode: v1::ReadMode::Local.into(),
         };
-        let answer = self.admin.list_epochs(request).await.map_err(|status| status.to_string())?;
+        let answer = self
+            .admin
+            .list_epochs(request)
+            .await
+            .map_err(|status| status.to_string())?;
         let epochs = answer.into_inner().epochs.into_iter();
         epochs
             .map(|at| {
                 let checksum = <[u8; 32]>::try_from(at.checksum.as_ref())
                     .map_err(|_| format!("checksum of epoch {} is no SHA-256", at.epoch))?;
-                Ok(((Generation(at.generation), Epoch(at.epoch)), Checksum(checksum)))
+                Ok((
+                    (Generation(at.generation), Epoch(at.epoch)),
+                    Checksum(checksum),
+                ))
             })
             .collect()
     }
@@ -61,9 +71,20 @@ impl Shelf {
             mode: v1::ReadMode::Local.into(),
             epoch: epoch.0,
         };
-        let answer = self.admin.get_snapshot(request).await.map_err(|status| status.to_string())?;
-        let bytes = answer.into_inner().snapshot.ok_or("no snapshot in the answer")?;
-        let expect = Expect { cluster_id: None, ring: &self.ring, held: None };
+        let answer = self
+            .admin
+            .get_snapshot(request)
+            .await
+            .map_err(|status| status.to_string())?;
+        let bytes = answer
+            .into_inner()
+            .snapshot
+            .ok_or("no snapshot in the answer")?;
+        let expect = Expect {
+            cluster_id: None,
+            ring: &self.ring,
+            held: None,
+        };
         verify_and_decode(&bytes, expect).map_err(|error| error.to_string())
     }
 
@@ -72,7 +93,10 @@ impl Shelf {
     /// # Panics
     /// If the server does not give them.
     pub async fn all(&mut self) -> Vec<Arc<Snapshot>> {
-        let epochs = self.epochs().await.unwrap_or_else(|error| panic!("{error}"));
+        let epochs = self
+            .epochs()
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
         let mut snapshots = Vec::new();
         for (_, epoch) in epochs.into_keys() {
             let snapshot = self.snapshot(epoch).await;
@@ -89,26 +113,47 @@ impl Shelf {
 /// If two servers differ, or the chain breaks.
 pub async fn servers_agree(endpoints: &[String], ring: &str) -> usize {
     use crate::{cluster::SOON, wait::until};
-    let shelves = until(SOON, "all servers to have applied the same epochs", || async {
-        let mut shelves = Vec::new();
-        for endpoint in endpoints {
-            shelves.push(Shelf::at(endpoint, ring).epochs().await?);
-        }
-        let newest: Vec<_> = shelves.iter().map(|shelf| shelf.keys().last().copied()).collect();
-        if newest.iter().all(|at| *at == newest[0]) { Ok(shelves) } else { Err(format!("{newest:?}")) }
-    })
+    let shelves = until(
+        SOON,
+        "all servers to have applied the same epochs",
+        || async {
+            let mut shelves = Vec::new();
+            for endpoint in endpoints {
+                shelves.push(Shelf::at(endpoint, ring).epochs().await?);
+            }
+            let newest: Vec<_> = shelves
+                .iter()
+                .map(|shelf| shelf.keys().last().copied())
+                .collect();
+            if newest.iter().all(|at| *at == newest[0]) {
+                Ok(shelves)
+            } else {
+                Err(format!("{newest:?}"))
+            }
+        },
+    )
     .await;
     for (endpoint, shelf) in endpoints.iter().zip(&shelves) {
         for (at, checksum) in shelf {
             let first = shelves[0].get(at);
-            assert_eq!(Some(checksum), first, "epoch {at:?} at {endpoint} and {}", endpoints[0]);
+            assert_eq!(
+                Some(checksum),
+                first,
+                "epoch {at:?} at {endpoint} and {}",
+                endpoints[0]
+            );
         }
     }
     let snapshots = Shelf::at(&endpoints[0], ring).all().await;
     for pair in snapshots.windows(2) {
         assert_eq!(pair[1].epoch, pair[0].epoch.next(), "EPOCH-CHAIN");
         let before = shelves[0].get(&(pair[0].generation, pair[0].epoch));
-        assert_eq!(Some(&pair[1].previous_checksum), before, "EPOCH-CHAIN at {}", pair[1].epoch);
+        assert_eq!(
+            Some(&pair[1].previous_checksum),
+            before,
+            "EPOCH-CHAIN at {}",
+            pair[1].epoch
+        );
     }
     shelves[0].len()
 }

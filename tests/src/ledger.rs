@@ -71,7 +71,13 @@ impl Key {
     /// A key that was never written.
     #[must_use]
     pub fn new(bytes: Vec<u8>, slot: Slot) -> Self {
-        Self { bytes, slot, issued: 0, settled: Content::Never, maybe: None }
+        Self {
+            bytes,
+            slot,
+            issued: 0,
+            settled: Content::Never,
+            maybe: None,
+        }
     }
 
     /// Whether it takes no more writes.
@@ -98,7 +104,10 @@ impl Key {
         if delete {
             return (Content::Deleted(self.issued), None);
         }
-        (Content::Value(self.issued), Some(value(self.issued, value_bytes)))
+        (
+            Content::Value(self.issued),
+            Some(value(self.issued, value_bytes)),
+        )
     }
 
     /// The write was acknowledged.
@@ -144,7 +153,10 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 fn number_of(value: &[u8]) -> Option<u64> {
     let (number, padding) = value.split_at_checked(NUMBER_BYTES)?;
     let number = u64::from_be_bytes(number.try_into().ok()?);
-    padding.iter().all(|byte| *byte == number as u8).then_some(number)
+    padding
+        .iter()
+        .all(|byte| *byte == number as u8)
+        .then_some(number)
 }
 
 #[cfg(test)]

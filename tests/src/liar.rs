@@ -70,23 +70,32 @@ impl Liar {
     /// The refusal: its name and its words.
     pub async fn welcomed(servers: &[String], claim: &Claim) -> Result<Self, v1::LinkRefused> {
         let hello = claim.hello();
-        until(SOON, format!("the leader to answer the Hello of {}", claim.node), || async {
-            let mut trouble = String::new();
-            for server in servers {
-                match Self::hello(server, hello.clone()).await {
-                    Ok(Ok(liar)) => return Ok(Ok(liar)),
-                    Ok(Err(refused)) => return Ok(Err(refused)),
-                    Err(error) => trouble = format!("{server}: {error}"),
+        until(
+            SOON,
+            format!("the leader to answer the Hello of {}", claim.node),
+            || async {
+                let mut trouble = String::new();
+                for server in servers {
+                    match Self::hello(server, hello.clone()).await {
+                        Ok(Ok(liar)) => return Ok(Ok(liar)),
+                        Ok(Err(refused)) => return Ok(Err(refused)),
+                        Err(error) => trouble = format!("{server}: {error}"),
+                    }
                 }
-            }
-            Err(trouble)
-        })
+                Err(trouble)
+            },
+        )
         .await
     }
 
-    async fn hello(server: &str, hello: v1::Hello) -> Result<Result<Self, v1::LinkRefused>, String> {
+    async fn hello(
+        server: &str,
+        hello: v1::Hello,
+    ) -> Result<Result<Self, v1::LinkRefused>, String> {
         let channel = Endpoint::from_shared(format!("http://{server}")).expect("an address");
-        let channel = channel.connect_timeout(Duration::from_secs(2)).connect_lazy();
+        let channel = channel
+            .connect_timeout(Duration::from_secs(2))
+            .connect_lazy();
         let mut link = LinkClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -109,7 +118,10 @@ impl Liar {
             say.send_modify(|heard| heard.ended = true);
         });
         let answered = |heard: &Heard| {
-            heard.welcome.is_some() || heard.leader.is_some() || heard.refused.is_some() || heard.ended
+            heard.welcome.is_some()
+                || heard.leader.is_some()
+                || heard.refused.is_some()
+                || heard.ended
         };
         let answer = match tokio::time::timeout(SOON, heard.wait_for(answered)).await {
             Ok(Ok(answer)) => answer.clone(),
@@ -118,8 +130,15 @@ impl Liar {
         if let Some(refused) = answer.refused {
             return Ok(Err(refused));
         }
-        let welcome = answer.welcome.ok_or_else(|| format!("not the leader: {:?}", answer.leader))?;
-        Ok(Ok(Self { to_leader, heard, seq: 0, incarnation: welcome.incarnation }))
+        let welcome = answer
+            .welcome
+            .ok_or_else(|| format!("not the leader: {:?}", answer.leader))?;
+        Ok(Ok(Self {
+            to_leader,
+            heard,
+            seq: 0,
+            incarnation: welcome.incarnation,
+        }))
     }
 
     /// Sends a report and waits until the leader has read it: an answered renewal sent after it
@@ -131,18 +150,31 @@ impl Liar {
         self.send(from_agent::Message::Report(report)).await;
         self.seq += 1;
         let seq = self.seq;
-        self.send(from_agent::Message::Renew(v1::Renew { seq })).await;
-        let renewed = self.heard.wait_for(|heard| heard.renewed >= seq || heard.ended);
-        let heard = tokio::time::timeout(SOON, renewed).await.expect("a renewal is answered");
+        self.send(from_agent::Message::Renew(v1::Renew { seq }))
+            .await;
+        let renewed = self
+            .heard
+            .wait_for(|heard| heard.renewed >= seq || heard.ended);
+        let heard = tokio::time::timeout(SOON, renewed)
+            .await
+            .expect("a renewal is answered");
         let heard = heard.expect("the reading task outlives the stream");
-        assert!(heard.renewed >= seq, "the leader closed the link: {heard:?}");
+        assert!(
+            heard.renewed >= seq,
+            "the leader closed the link: {heard:?}"
+        );
     }
 
     async fn send(&self, message: from_agent::Message) {
-        self.to_leader.send(from_agent(message)).await.expect("the link is open");
+        self.to_leader
+            .send(from_agent(message))
+            .await
+            .expect("the link is open");
     }
 }
 
 fn from_agent(message: from_agent::Message) -> v1::FromAgent {
-    v1::FromAgent { message: Some(message) }
+    v1::FromAgent {
+        message: Some(message),
+    }
 }

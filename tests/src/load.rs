@@ -40,7 +40,12 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { writers: 64, keys: 60, writes_per_s: 2_000, value_bytes: 100 }
+        Self {
+            writers: 64,
+            keys: 60,
+            writes_per_s: 2_000,
+            value_bytes: 100,
+        }
     }
 }
 
@@ -105,7 +110,10 @@ impl Load {
     /// Starts the writers.
     #[must_use]
     pub fn start(client: Client, plan: Plan) -> Self {
-        let config = KvClientConfig { deadline: PATIENCE, ..KvClientConfig::default() };
+        let config = KvClientConfig {
+            deadline: PATIENCE,
+            ..KvClientConfig::default()
+        };
         let kv = KvClient::with_config(client.clone(), config);
         let shared = Arc::new(Shared {
             client,
@@ -120,8 +128,14 @@ impl Load {
             unknown: AtomicU64::new(0),
             last_trouble: Mutex::default(),
         });
-        let writers = (0..plan.writers).map(|at| tokio::spawn(Writer::new(at, &shared).run())).collect();
-        Self { shared, writers, start: Instant::now() }
+        let writers = (0..plan.writers)
+            .map(|at| tokio::spawn(Writer::new(at, &shared).run()))
+            .collect();
+        Self {
+            shared,
+            writers,
+            start: Instant::now(),
+        }
     }
 
     /// How many writes were acknowledged so far.
@@ -150,8 +164,17 @@ impl Load {
             let new = self.acks_from(from);
             from += new.len();
             found += new.iter().filter(|ack| wanted(ack)).count();
-            let trouble = self.shared.last_trouble.lock().expect("nobody panics holding it").clone();
-            let held = if found >= count { Ok(()) } else { Err(format!("{found}; {trouble}")) };
+            let trouble = self
+                .shared
+                .last_trouble
+                .lock()
+                .expect("nobody panics holding it")
+                .clone();
+            let held = if found >= count {
+                Ok(())
+            } else {
+                Err(format!("{found}; {trouble}"))
+            };
             async move { held }
         })
         .await;
@@ -160,7 +183,11 @@ impl Load {
     /// Wrong answers so far.
     #[must_use]
     pub fn wrong(&self) -> Vec<String> {
-        self.shared.wrong.lock().expect("nobody panics while holding it").clone()
+        self.shared
+            .wrong
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 
     /// Ends the load when every operation under way has ended.
@@ -176,7 +203,12 @@ impl Load {
         }
         let shared = &self.shared;
         let wrong = shared.wrong.lock().expect("nobody panics while holding it");
-        assert!(wrong.is_empty(), "{} wrong answers: {:#?}", wrong.len(), wrong.first());
+        assert!(
+            wrong.is_empty(),
+            "{} wrong answers: {:#?}",
+            wrong.len(),
+            wrong.first()
+        );
         let acks = shared.acks().clone();
         Outcome {
             keys,
@@ -213,7 +245,13 @@ impl Outcome {
             .filter_map(|wrong| async move { wrong })
             .collect()
             .await;
-        assert!(wrong.is_empty(), "{} of {} keys wrong: {:#?}", wrong.len(), self.keys.len(), &wrong[..wrong.len().min(10)]);
+        assert!(
+            wrong.is_empty(),
+            "{} of {} keys wrong: {:#?}",
+            wrong.len(),
+            self.keys.len(),
+            &wrong[..wrong.len().min(10)]
+        );
         self.keys.len()
     }
 
@@ -268,8 +306,13 @@ struct Writer {
 
 impl Writer {
     fn new(at: usize, shared: &Arc<Shared>) -> Self {
-        let mut writer =
-            Self { shared: Arc::clone(shared), at, keys: Vec::new(), again: 0, fresh: 0 };
+        let mut writer = Self {
+            shared: Arc::clone(shared),
+            at,
+            keys: Vec::new(),
+            again: 0,
+            fresh: 0,
+        };
         for number in 0..shared.plan.keys {
             let key = writer.key("again", number);
             writer.keys.push(key);
@@ -285,12 +328,17 @@ impl Writer {
     }
 
     fn slot(&self, key: &[u8]) -> Slot {
-        self.shared.client.current().expect("a snapshot was waited for").slot(key)
+        self.shared
+            .client
+            .current()
+            .expect("a snapshot was waited for")
+            .slot(key)
     }
 
     async fn run(mut self) -> Vec<Key> {
         let plan = self.shared.plan;
-        let pace = Duration::from_secs(1) * u32::try_from(plan.writers).unwrap_or(1) / plan.writes_per_s;
+        let pace =
+            Duration::from_secs(1) * u32::try_from(plan.writers).unwrap_or(1) / plan.writes_per_s;
         let mut pace = tokio::time::interval(pace);
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !self.shared.stop.load(Ordering::Acquire) {
@@ -311,7 +359,11 @@ impl Writer {
 
     /// Whether a write of this slot counts: a transition runs, and the slot moves in it.
     fn aims_at(&self, slot: Slot) -> bool {
-        let lookup = self.shared.client.current().expect("a snapshot was waited for");
+        let lookup = self
+            .shared
+            .client
+            .current()
+            .expect("a snapshot was waited for");
         let snapshot = lookup.snapshot();
         snapshot.transition.is_none() || moves(snapshot, slot)
     }
@@ -356,7 +408,9 @@ impl Writer {
         match written {
             Ok(written) => {
                 key.acknowledged(content);
-                shared.deletes.fetch_add(u64::from(delete), Ordering::Relaxed);
+                shared
+                    .deletes
+                    .fetch_add(u64::from(delete), Ordering::Relaxed);
                 shared.acks().push(Ack {
                     key: key.bytes.clone(),
                     slot: key.slot,
@@ -372,7 +426,10 @@ impl Writer {
                 } else {
                     shared.refused.fetch_add(1, Ordering::Relaxed);
                 }
-                *shared.last_trouble.lock().expect("nobody panics holding it") = error.to_string();
+                *shared
+                    .last_trouble
+                    .lock()
+                    .expect("nobody panics holding it") = error.to_string();
             }
         }
     }
@@ -383,7 +440,11 @@ impl Writer {
             Ok(answer) => {
                 self.shared.reads.fetch_add(1, Ordering::Relaxed);
                 if let Some(wrong) = explain(&self.shared.client, key, answer.value.as_deref()) {
-                    self.shared.wrong.lock().expect("nobody panics holding it").push(wrong);
+                    self.shared
+                        .wrong
+                        .lock()
+                        .expect("nobody panics holding it")
+                        .push(wrong);
                 }
             }
             Err(_) => {
@@ -398,8 +459,16 @@ fn explain(client: &Client, key: &Key, answer: Option<&[u8]>) -> Option<String> 
     let verdict = key.judge(answer);
     (verdict != Verdict::Right).then(|| {
         let epoch = client.held().map_or(0, |held| held.epoch.0);
-        let found = answer.map(|value| format!("a value that begins with {:02x?}", &value[..value.len().min(8)]));
-        format!("{verdict:?}: {} at epoch {epoch} answered {found:?}, {key:?}", show(&key.bytes))
+        let found = answer.map(|value| {
+            format!(
+                "a value that begins with {:02x?}",
+                &value[..value.len().min(8)]
+            )
+        });
+        format!(
+            "{verdict:?}: {} at epoch {epoch} answered {found:?}, {key:?}",
+            show(&key.bytes)
+        )
     })
 }
 

@@ -51,9 +51,14 @@ impl Probe {
         let connect = |member: &Member| {
             let address = format!("http://{}", member.endpoint);
             let channel = Endpoint::from_shared(address).expect("an endpoint is an address");
-            (member.node_id.clone(), KvClient::new(channel.connect_lazy()))
+            (
+                member.node_id.clone(),
+                KvClient::new(channel.connect_lazy()),
+            )
         };
-        Self { nodes: snapshot.members.iter().map(connect).collect() }
+        Self {
+            nodes: snapshot.members.iter().map(connect).collect(),
+        }
     }
 
     /// Reads `key` at `node` itself, routed by `snapshot`.
@@ -79,7 +84,11 @@ impl Probe {
             timeout_ms: 2_000,
         };
         let mut kv = self.nodes.get(node).ok_or("no such member")?.clone();
-        let answer = kv.get(request).await.map_err(|status| status.to_string())?.into_inner();
+        let answer = kv
+            .get(request)
+            .await
+            .map_err(|status| status.to_string())?
+            .into_inner();
         let found = match answer.result.ok_or("an answer without a result")? {
             pb::get_response::Result::Found(found) => Ok(found
                 .version
@@ -95,19 +104,26 @@ impl Probe {
                 })
             }
         };
-        Ok(Answer { epoch: Epoch(answer.epoch), found })
+        Ok(Answer {
+            epoch: Epoch(answer.epoch),
+            found,
+        })
     }
 
     /// Which members of the key's read set hold this write or a newer one, by their own copies.
     pub async fn holders(&self, snapshot: &Snapshot, ack: &Ack) -> Vec<NodeId> {
         let mut holders = Vec::new();
         for handle in snapshot.sets(ack.slot).read_set() {
-            let member = snapshot.member_by_handle(*handle).expect("a checked snapshot");
+            let member = snapshot
+                .member_by_handle(*handle)
+                .expect("a checked snapshot");
             let what = format!("{} to answer for its copy", member.node_id);
             let version = until(PATIENCE, what, || async {
                 let mode = pb::ReadMode::Any;
                 let answer = self.read(&member.node_id, snapshot, &ack.key, mode).await?;
-                answer.found.map_err(|refusal| format!("{refusal:?} at epoch {}", answer.epoch))
+                answer
+                    .found
+                    .map_err(|refusal| format!("{refusal:?} at epoch {}", answer.epoch))
             })
             .await;
             if version.is_some_and(|version| version >= ack.version) {

@@ -44,7 +44,13 @@ impl Process {
     #[must_use]
     pub fn new(name: &str, binary: &Path, log_dir: &Path, args: Vec<String>) -> Self {
         let log = log_dir.join(format!("{name}.log"));
-        Self { name: name.to_owned(), binary: binary.to_owned(), args, log, running: None }
+        Self {
+            name: name.to_owned(),
+            binary: binary.to_owned(),
+            args,
+            log,
+            running: None,
+        }
     }
 
     /// Adds to, or replaces, what it is started with from the next start on.
@@ -73,7 +79,10 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let stdin = child.stdin.take().expect("standard input was asked to be a pipe");
+        let stdin = child
+            .stdin
+            .take()
+            .expect("standard input was asked to be a pipe");
         let pid = child.id().expect("it was not waited for yet");
         self.running = Some(Running { child, stdin, pid });
     }
@@ -81,7 +90,11 @@ impl Process {
     /// SIGKILL: no chance to write, sync or say goodbye. Works on a paused process too.
     pub async fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
-            running.child.kill().await.unwrap_or_else(|error| panic!("{}: {error}", self.name));
+            running
+                .child
+                .kill()
+                .await
+                .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         }
     }
 
@@ -90,11 +103,16 @@ impl Process {
     /// # Panics
     /// If it does not end by itself.
     pub async fn stop(&mut self) -> ExitStatus {
-        let Running { mut child, stdin, .. } = self.running.take().expect("it runs");
+        let Running {
+            mut child, stdin, ..
+        } = self.running.take().expect("it runs");
         drop(stdin);
         match timeout(STOP_LIMIT, child.wait()).await {
             Ok(status) => status.unwrap_or_else(|error| panic!("{}: {error}", self.name)),
-            Err(_) => panic!("{} did not end within {STOP_LIMIT:?} of its pipe", self.name),
+            Err(_) => panic!(
+                "{} did not end within {STOP_LIMIT:?} of its pipe",
+                self.name
+            ),
         }
     }
 
@@ -109,7 +127,11 @@ impl Process {
                 self.running = None;
                 status.unwrap_or_else(|error| panic!("{}: {error}", self.name))
             }
-            Err(_) => panic!("{} was expected to end within {limit:?}\n{}", self.name, self.tail()),
+            Err(_) => panic!(
+                "{} was expected to end within {limit:?}\n{}",
+                self.name,
+                self.tail()
+            ),
         }
     }
 
@@ -128,7 +150,11 @@ impl Process {
         let sent = std::process::Command::new("sh")
             .args(["-c", &format!("kill -{signal} {}", self.pid())])
             .status();
-        assert!(sent.is_ok_and(|status| status.success()), "SIG{signal} to {}", self.name);
+        assert!(
+            sent.is_ok_and(|status| status.success()),
+            "SIG{signal} to {}",
+            self.name
+        );
     }
 
     /// Its number.
@@ -137,12 +163,17 @@ impl Process {
     /// If it does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.running.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name)).pid
+        self.running
+            .as_ref()
+            .unwrap_or_else(|| panic!("{} does not run", self.name))
+            .pid
     }
 
     /// Whether it was started and has not ended.
     pub fn is_running(&mut self) -> bool {
-        self.running.as_mut().is_some_and(|it| it.child.try_wait().is_ok_and(|end| end.is_none()))
+        self.running
+            .as_mut()
+            .is_some_and(|it| it.child.try_wait().is_ok_and(|end| end.is_none()))
     }
 
     /// Processor time used so far, in user and kernel.

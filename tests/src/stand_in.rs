@@ -28,7 +28,10 @@ pub async fn black_hole() -> StandIn {
 
 /// An HTTP/1.1 server: answers every connection with an error page.
 pub async fn web_server() -> StandIn {
-    answering(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\nconnection: close\r\n\r\nbad, sir\n").await
+    answering(
+        b"HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\nconnection: close\r\n\r\nbad, sir\n",
+    )
+    .await
 }
 
 /// A TLS server: answers plain text with the alert `protocol_version`, as TLS servers do.
@@ -37,7 +40,9 @@ pub async fn tls_server() -> StandIn {
 }
 
 async fn answering(answer: &'static [u8]) -> StandIn {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a loopback port is free");
     let endpoint = listener.local_addr().expect("it is bound").to_string();
     let task = tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {

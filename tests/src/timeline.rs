@@ -34,7 +34,9 @@ impl Drop for Watcher {
 impl Timeline {
     /// Watches from now on.
     pub async fn watch(cluster: &Cluster, ring: &str, watchers: usize) -> Self {
-        let mut timeline = Self { watchers: Vec::new() };
+        let mut timeline = Self {
+            watchers: Vec::new(),
+        };
         for _ in 0..watchers {
             let client = cluster.client(ring).await;
             let seen = Arc::new(Mutex::new(Vec::new()));
@@ -43,7 +45,9 @@ impl Timeline {
             let task = tokio::spawn(async move {
                 loop {
                     if let Some(held) = *epochs.borrow_and_update() {
-                        list.lock().expect("nobody panics while holding it").push(held);
+                        list.lock()
+                            .expect("nobody panics while holding it")
+                            .push(held);
                     }
                     if epochs.changed().await.is_err() {
                         return;
@@ -80,7 +84,11 @@ impl Timeline {
     ) -> Arc<Snapshot> {
         until(limit, what, || async {
             let snapshot = self.snapshot();
-            if wanted(&snapshot) { Ok(snapshot) } else { Err(describe(&snapshot)) }
+            if wanted(&snapshot) {
+                Ok(snapshot)
+            } else {
+                Err(describe(&snapshot))
+            }
         })
         .await
     }
@@ -105,7 +113,10 @@ impl Timeline {
         };
         match tokio::time::timeout(limit, reached).await {
             Ok(snapshot) => snapshot,
-            Err(_) => panic!("no step {step} in {limit:?}; {}", describe(&self.snapshot())),
+            Err(_) => panic!(
+                "no step {step} in {limit:?}; {}",
+                describe(&self.snapshot())
+            ),
         }
     }
 
@@ -120,7 +131,12 @@ impl Timeline {
             let seen = watcher.seen.lock().expect("nobody panics while holding it");
             total += seen.len();
             for pair in seen.windows(2) {
-                assert!(pair[0].order() < pair[1].order(), "WATCH-MONOTONE: {} then {}", pair[0], pair[1]);
+                assert!(
+                    pair[0].order() < pair[1].order(),
+                    "WATCH-MONOTONE: {} then {}",
+                    pair[0],
+                    pair[1]
+                );
             }
             for at in seen.iter() {
                 let known = *checksums.entry(at.order()).or_insert(at.checksum);
@@ -134,7 +150,11 @@ impl Timeline {
 }
 
 fn describe(snapshot: &Snapshot) -> String {
-    let step = snapshot.transition.as_ref().map(|it| it.step.as_str()).unwrap_or("no transition");
+    let step = snapshot
+        .transition
+        .as_ref()
+        .map(|it| it.step.as_str())
+        .unwrap_or("no transition");
     format!("epoch {}, {step}", snapshot.epoch)
 }
 
@@ -157,7 +177,12 @@ impl Meaning {
     /// Reads all kept epochs of one server.
     pub async fn read(endpoint: &str, ring: &str) -> Self {
         let all = Shelf::at(endpoint, ring).all().await;
-        Self { snapshots: all.into_iter().map(|snapshot| (snapshot.epoch, snapshot)).collect() }
+        Self {
+            snapshots: all
+                .into_iter()
+                .map(|snapshot| (snapshot.epoch, snapshot))
+                .collect(),
+        }
     }
 
     /// All snapshots, oldest first.
@@ -171,7 +196,9 @@ impl Meaning {
     /// If it is not kept.
     #[must_use]
     pub fn at(&self, epoch: Epoch) -> &Arc<Snapshot> {
-        self.snapshots.get(&epoch).unwrap_or_else(|| panic!("epoch {epoch} is not kept"))
+        self.snapshots
+            .get(&epoch)
+            .unwrap_or_else(|| panic!("epoch {epoch} is not kept"))
     }
 
     /// Where `slot` stood at `epoch`: in the running transition if that moves it, else behind the
@@ -181,13 +208,18 @@ impl Meaning {
         let running = |snapshot: &Snapshot| {
             let transition = snapshot.transition.as_ref()?;
             let moves = moves(snapshot, slot);
-            moves.then_some(Stage { transition: transition.id, step: transition.step.number() })
+            moves.then_some(Stage {
+                transition: transition.id,
+                step: transition.step.number(),
+            })
         };
         if let Some(stage) = running(self.at(epoch)) {
             return Some(stage);
         }
         let before = self.snapshots.range(..epoch).rev();
-        let last = before.map(|(_, snapshot)| running(snapshot)).find_map(|stage| stage)?;
+        let last = before
+            .map(|(_, snapshot)| running(snapshot))
+            .find_map(|stage| stage)?;
         (last.step == Step::Switched.number()).then_some(Stage { step: 8, ..last })
     }
 }

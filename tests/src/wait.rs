@@ -37,7 +37,9 @@ where
 /// When `limit` is over.
 pub async fn until_true(limit: Duration, what: impl Display, mut holds: impl FnMut() -> bool) {
     until(limit, what, || {
-        let held = holds().then_some(()).ok_or_else(|| "it does not hold yet".to_owned());
+        let held = holds()
+            .then_some(())
+            .ok_or_else(|| "it does not hold yet".to_owned());
         async move { held }
     })
     .await;

@@ -48,18 +48,31 @@ pub fn run(only: Option<&str>) -> Result<()> {
     }
     let mut rows = Vec::new();
     let mut as_wanted = true;
-    let filters: Vec<&str> = BAITS.iter().flat_map(|bait| bait.filters).copied().collect();
+    let filters: Vec<&str> = BAITS
+        .iter()
+        .flat_map(|bait| bait.filters)
+        .copied()
+        .collect();
     let clean = suite(None, &filters)?;
-    ensure!(clean.passed + clean.failed.len() > 0, "no test matches {filters:?}");
+    ensure!(
+        clean.passed + clean.failed.len() > 0,
+        "no test matches {filters:?}"
+    );
     as_wanted &= clean.failed.is_empty();
     rows.push(("(none)", "as shipped", clean.failed.is_empty(), clean));
-    for bait in BAITS.iter().filter(|bait| only.is_none_or(|name| name == bait.name)) {
+    for bait in BAITS
+        .iter()
+        .filter(|bait| only.is_none_or(|name| name == bait.name))
+    {
         let caught = suite(Some(bait.name), bait.filters)?;
         let red = !caught.failed.is_empty();
         as_wanted &= red;
         rows.push((bait.name, bait.what, red, caught));
     }
-    println!("{:<30} {:<9} {:>7}  TURNED RED", "BAIT", "AS WANTED", "TIME");
+    println!(
+        "{:<30} {:<9} {:>7}  TURNED RED",
+        "BAIT", "AS WANTED", "TIME"
+    );
     for (name, what, wanted, outcome) in &rows {
         let word = if *wanted { "yes" } else { "NO" };
         let red = match outcome.failed.as_slice() {
@@ -69,7 +82,10 @@ pub fn run(only: Option<&str>) -> Result<()> {
         println!("{name:<30} {word:<9} {:>5.0} s  {red}", outcome.seconds);
         println!("{:<30} {what}", "");
     }
-    ensure!(as_wanted, "a bait was not noticed, or the suite is red without one");
+    ensure!(
+        as_wanted,
+        "a bait was not noticed, or the suite is red without one"
+    );
     Ok(())
 }
 
@@ -89,9 +105,17 @@ fn suite(bait: Option<&str>, filters: &[&str]) -> Result<Outcome> {
     let passed = tests(&output.stdout, "ok").len();
     // Exit code without a failed test: it did not compile, or a test took the process down.
     if !output.success && failed.is_empty() {
-        bail!("the suite did not run to its end:\n{}\n{}", output.stdout, output.stderr);
+        bail!(
+            "the suite did not run to its end:\n{}\n{}",
+            output.stdout,
+            output.stderr
+        );
     }
-    Ok(Outcome { passed, failed, seconds: start.elapsed().as_secs_f64() })
+    Ok(Outcome {
+        passed,
+        failed,
+        seconds: start.elapsed().as_secs_f64(),
+    })
 }
 
 /// Names of the tests that ended with `word`, from libtest's lines `test NAME ... WORD`.

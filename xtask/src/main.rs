@@ -52,10 +52,21 @@ fn main() -> Result<()> {
 fn check() -> Result<()> {
     step("format", || Cargo::new(["fmt", "--all", "--check"]).run())?;
     step("clippy, warnings denied", || {
-        Cargo::new(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()
+        Cargo::new([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+        .run()
     })?;
     step("only control-plane uses sled", only_control_plane_uses_sled)?;
-    if Cargo::new(["deny", "--version"]).output().is_ok_and(|output| output.success) {
+    if Cargo::new(["deny", "--version"])
+        .output()
+        .is_ok_and(|output| output.success)
+    {
         step("licences, bans, sources", || {
             Cargo::new(["deny", "check", "licenses", "bans", "sources"]).run()
         })?;
@@ -68,11 +79,24 @@ fn check() -> Result<()> {
 /// The ban of deny.toml once more, for machines without cargo-deny: whoever calls sled without
 /// going through `control-plane/src/raft` loses its real sync, and so acknowledged entries.
 fn only_control_plane_uses_sled() -> Result<()> {
-    let args = ["tree", "--workspace", "--invert", "sled", "--depth", "1", "--prefix", "none"];
+    let args = [
+        "tree",
+        "--workspace",
+        "--invert",
+        "sled",
+        "--depth",
+        "1",
+        "--prefix",
+        "none",
+    ];
     let tree = Cargo::new(args).output()?;
     anyhow::ensure!(tree.success, "cargo tree failed: {}", tree.stderr);
-    let users: Vec<&str> =
-        tree.stdout.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let users: Vec<&str> = tree
+        .stdout
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
     anyhow::ensure!(
         users.iter().all(|user| *user == "annulus-control-plane"),
         "sled may be used by annulus-control-plane alone, found {users:?}"
@@ -82,7 +106,13 @@ fn only_control_plane_uses_sled() -> Result<()> {
 
 fn fix() -> Result<()> {
     step("clippy --fix", || {
-        let args = ["clippy", "--fix", "--workspace", "--all-targets", "--allow-dirty"];
+        let args = [
+            "clippy",
+            "--fix",
+            "--workspace",
+            "--all-targets",
+            "--allow-dirty",
+        ];
         Cargo::new(args).arg("--allow-staged").run()
     })?;
     step("format", || Cargo::new(["fmt", "--all"]).run())
@@ -91,19 +121,35 @@ fn fix() -> Result<()> {
 fn sim(seed: u64) -> Result<()> {
     let seed = seed.to_string();
     step(&format!("simulation, seed {seed}"), || {
-        Cargo::new(["test", "-p", "annulus-membership", "-p", "annulus-tests", "sim"])
-            .args(["--", "--nocapture"])
-            .env("ANNULUS_SEED", &seed)
-            .run()
+        Cargo::new([
+            "test",
+            "-p",
+            "annulus-membership",
+            "--test",
+            "lifecycle",
+            "promises_hold",
+        ])
+        .args(["--", "--nocapture"])
+        .env("ANNULUS_TRACE", "1")
+        .env("ANNULUS_SEED", &seed)
+        .run()
     })
 }
 
 fn golden() -> Result<()> {
     step("scenario tables", || {
-        Cargo::new(["test", "-p", "annulus-membership", "-p", "annulus-ring", "-p", "annulus-proto"])
-            .env("UPDATE_GOLDEN", "1")
-            .env("INSTA_UPDATE", "always")
-            .run()
+        Cargo::new([
+            "test",
+            "-p",
+            "annulus-membership",
+            "-p",
+            "annulus-ring",
+            "-p",
+            "annulus-proto",
+        ])
+        .env("UPDATE_GOLDEN", "1")
+        .env("INSTA_UPDATE", "always")
+        .run()
     })?;
     eprintln!("-- look at `git diff` before you commit: each changed line is a changed promise");
     Ok(())
@@ -116,5 +162,7 @@ fn nightly() -> Result<()> {
             .run()
     })?;
     step("baits", || bait::run(None))?;
-    step("annulus dev", || Cargo::new(["run", "--release", "--", "dev"]).run())
+    step("annulus dev", || {
+        Cargo::new(["run", "--release", "--", "dev"]).run()
+    })
 }

@@ -24,7 +24,11 @@ impl Cargo {
     /// `cargo ARGS..`.
     pub fn new<const N: usize>(args: [&str; N]) -> Self {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-        Self { command: Command::new(cargo), shown: vec!["cargo".to_owned()] }.args(args)
+        Self {
+            command: Command::new(cargo),
+            shown: vec!["cargo".to_owned()],
+        }
+        .args(args)
     }
 
     /// One more argument.
@@ -50,7 +54,10 @@ impl Cargo {
     pub fn run(mut self) -> Result<()> {
         let shown = self.shown.join(" ");
         eprintln!("   {shown}");
-        let status = self.command.status().with_context(|| format!("{shown}: cannot start"))?;
+        let status = self
+            .command
+            .status()
+            .with_context(|| format!("{shown}: cannot start"))?;
         ensure!(status.success(), "{shown}: ended with {status}");
         Ok(())
     }
@@ -58,7 +65,10 @@ impl Cargo {
     /// Runs it and keeps what it printed.
     pub fn output(mut self) -> Result<Output> {
         let shown = self.shown.join(" ");
-        let output = self.command.output().with_context(|| format!("{shown}: cannot start"))?;
+        let output = self
+            .command
+            .output()
+            .with_context(|| format!("{shown}: cannot start"))?;
         Ok(Output {
             success: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -73,6 +83,9 @@ pub fn step(name: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
     eprintln!("== {name}");
     let result = run();
     let word = if result.is_ok() { "ok" } else { "FAILED" };
-    eprintln!("== {name}: {word} in {:.1} s", start.elapsed().as_secs_f64());
+    eprintln!(
+        "== {name}: {word} in {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
     result
 }

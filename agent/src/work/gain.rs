@@ -26,7 +26,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const VERIFY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// When to look again at what is a matter of one more write or acknowledgement.
-const SOON: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(20);
 
 pub(super) struct Gain {
     shared: Arc<Shared>,

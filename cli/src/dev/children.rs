@@ -39,7 +39,6 @@ impl Process {
         }
     }
 
-
     /// Starts it; its output is appended to its log file.
     pub fn start(&mut self) -> Result {
         let failed = |what: &str, error: std::io::Error| {
@@ -64,21 +63,29 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| failed("start", error))?;
-        let stdin = child.stdin.take().expect("standard input was asked to be a pipe");
+        let stdin = child
+            .stdin
+            .take()
+            .expect("standard input was asked to be a pipe");
         self.running = Some((child, stdin));
         Ok(())
     }
 
     /// Fails if it has ended by itself, with the last lines of its log.
     pub fn check(&mut self) -> Result {
-        let Some((child, _)) = &mut self.running else { return Ok(()) };
+        let Some((child, _)) = &mut self.running else {
+            return Ok(());
+        };
         match child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(Failure::failed(
                 format!("{} ended with {status}:\n{}", self.name, tail(&self.log)),
                 format!("read {}", self.log.display()),
             )),
-            Err(error) => Err(Failure::failed(format!("{}: {error}", self.name), "try again")),
+            Err(error) => Err(Failure::failed(
+                format!("{}: {error}", self.name),
+                "try again",
+            )),
         }
     }
 
@@ -98,10 +105,16 @@ impl Process {
 
 /// Closes every pipe, then waits for the ends; what does not end in time is killed.
 pub async fn stop_all(processes: &mut [Process]) {
-    let children: Vec<Child> = processes.iter_mut().filter_map(Process::ask_to_stop).collect();
+    let children: Vec<Child> = processes
+        .iter_mut()
+        .filter_map(Process::ask_to_stop)
+        .collect();
     let deadline = tokio::time::Instant::now() + STOP_LIMIT;
     for mut child in children {
-        if tokio::time::timeout_at(deadline, child.wait()).await.is_err() {
+        if tokio::time::timeout_at(deadline, child.wait())
+            .await
+            .is_err()
+        {
             // It may have ended this very moment; then there is nothing to kill.
             let _ = child.kill().await;
         }
@@ -110,12 +123,19 @@ pub async fn stop_all(processes: &mut [Process]) {
 
 fn tail(log: &Path) -> String {
     let mut text = String::new();
-    if File::open(log).and_then(|mut file| file.read_to_string(&mut text)).is_err() {
+    if File::open(log)
+        .and_then(|mut file| file.read_to_string(&mut text))
+        .is_err()
+    {
         return String::new();
     }
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(8);
-    lines[from..].iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    lines[from..]
+        .iter()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// `count` loopback ports that were free a moment ago, `wanted` first where those are free.

@@ -40,13 +40,22 @@ impl Cluster {
     pub fn prepare(dir: &Path, plan: &Plan, well_known_ports: bool) -> Result<Self> {
         let logs = dir.join("logs");
         std::fs::create_dir_all(&logs).map_err(|error| {
-            Failure::usage(format!("{}: {error}", logs.display()), "name a directory to write to")
+            Failure::usage(
+                format!("{}: {error}", logs.display()),
+                "name a directory to write to",
+            )
         })?;
-        let wanted: &[u16] = if well_known_ports { &[7001, 7002, 7003] } else { &[] };
+        let wanted: &[u16] = if well_known_ports {
+            &[7001, 7002, 7003]
+        } else {
+            &[]
+        };
         let mut ports = free_ports(plan::SERVERS as usize + plan::JOINER, wanted)?;
         let node_ports = ports.split_off(plan::SERVERS as usize);
-        let endpoints: Vec<String> =
-            ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let endpoints: Vec<String> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
         let servers = (1..)
             .zip(&endpoints)
             .map(|(id, endpoint)| server(id, endpoint, dir, &logs))
@@ -65,7 +74,9 @@ impl Cluster {
             node_ports,
             throttle_bytes_per_s: plan.throttle_bytes_per_s,
         };
-        cluster.nodes = (1..=plan::JOINER).map(|number| cluster.node(number)).collect();
+        cluster.nodes = (1..=plan::JOINER)
+            .map(|number| cluster.node(number))
+            .collect();
         Ok(cluster)
     }
 
@@ -89,11 +100,11 @@ impl Cluster {
     pub async fn found(&mut self) -> Result {
         let deadline = Instant::now() + START_LIMIT;
         self.servers.iter_mut().try_for_each(Process::start)?;
-        self.nodes[..plan::NODES].iter_mut().try_for_each(Process::start)?;
         let servers: Vec<(u64, String)> = (1..).zip(self.endpoints.iter().cloned()).collect();
         for endpoint in self.endpoints.clone() {
             while TcpStream::connect(&endpoint).await.is_err() {
-                let failure = Failure::failed(format!("{endpoint} does not listen"), "read the logs");
+                let failure =
+                    Failure::failed(format!("{endpoint} does not listen"), "read the logs");
                 self.again(failure, deadline).await?;
             }
         }
@@ -123,6 +134,10 @@ impl Cluster {
                 Err(failure) => self.again(failure, deadline).await?,
             }
         }
+        // Not before: a node of an unknown ring is refused, and asks again only after a pause.
+        self.nodes[..plan::NODES]
+            .iter_mut()
+            .try_for_each(Process::start)?;
         let founders: Vec<NodeId> = (1..=plan::NODES)
             .map(|number| node_name(number).parse().expect("a plain word is a name"))
             .collect();
@@ -147,7 +162,10 @@ impl Cluster {
 
     /// Fails if a process ended by itself.
     pub fn check(&mut self) -> Result {
-        self.servers.iter_mut().chain(&mut self.nodes).try_for_each(Process::check)
+        self.servers
+            .iter_mut()
+            .chain(&mut self.nodes)
+            .try_for_each(Process::check)
     }
 
     /// Starts node `number`.

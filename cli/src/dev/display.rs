@@ -50,12 +50,20 @@ impl Display {
     /// Bars if standard error is a terminal, else lines.
     pub fn new() -> Self {
         let bars = std::io::stderr().is_terminal().then(Bars::new);
-        Self { bars, start: Instant::now(), last: None }
+        Self {
+            bars,
+            start: Instant::now(),
+            last: None,
+        }
     }
 
     /// One line of the story, with the time since the start.
     pub fn say(&self, line: impl AsRef<str>) {
-        let line = format!("{:6.1} s  {}", self.start.elapsed().as_secs_f64(), line.as_ref());
+        let line = format!(
+            "{:6.1} s  {}",
+            self.start.elapsed().as_secs_f64(),
+            line.as_ref()
+        );
         match &self.bars {
             // An error here means that the terminal is gone; the run's exit code still counts.
             Some(bars) => bars.all.println(line).unwrap_or_default(),
@@ -109,22 +117,33 @@ impl Bars {
         );
         copies.set_prefix("copies");
         let (load, verdict) = (line("load"), line("verdict"));
-        Self { all, nodes, copies, load, verdict }
+        Self {
+            all,
+            nodes,
+            copies,
+            load,
+            verdict,
+        }
     }
 
     fn show(&self, picture: &Picture) {
-        self.nodes.set_message(format!("epoch {}  {}", picture.epoch, picture.nodes));
+        self.nodes
+            .set_message(format!("epoch {}  {}", picture.epoch, picture.nodes));
         let (copied, copies) = picture.copied;
         self.copies.set_length(copies);
         self.copies.set_position(copied);
         self.copies.set_message(picture.step.clone());
-        self.load.set_message(format!("{} operations/s", grouped(picture.ops_per_s)));
+        self.load
+            .set_message(format!("{} operations/s", grouped(picture.ops_per_s)));
         self.verdict.set_message(verdict(picture));
     }
 }
 
 fn verdict(picture: &Picture) -> String {
-    format!("acknowledged writes lost {}, wrong reads {}", picture.lost, picture.wrong)
+    format!(
+        "acknowledged writes lost {}, wrong reads {}",
+        picture.lost, picture.wrong
+    )
 }
 
 fn plain(picture: &Picture) -> String {
@@ -133,6 +152,10 @@ fn plain(picture: &Picture) -> String {
         let (copied, copies) = picture.copied;
         line.push_str(&format!("  {} copies {copied}/{copies}", picture.step));
     }
-    line.push_str(&format!("  {} ops/s  {}", grouped(picture.ops_per_s), verdict(picture)));
+    line.push_str(&format!(
+        "  {} ops/s  {}",
+        grouped(picture.ops_per_s),
+        verdict(picture)
+    ));
     line
 }

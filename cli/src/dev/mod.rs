@@ -75,7 +75,9 @@ async fn tell(
     plan: Plan,
     start: Instant,
 ) -> Result {
-    plan.notes.iter().for_each(|note| display.say(format!("note: {note}")));
+    plan.notes
+        .iter()
+        .for_each(|note| display.say(format!("note: {note}")));
     display.say(format!(
         "starting {} servers and {} data nodes in {} zones, data and logs in {}",
         plan::SERVERS,
@@ -87,7 +89,10 @@ async fn tell(
     let client = kv::connect(plan::RING, &cluster.endpoints, "annulus dev", PATIENCE).await?;
     first_write(&client, &plan.keys[0]).await?;
     let ready = start.elapsed();
-    display.say(format!("ready in {:.2} s: ring founded, first write read back", ready.as_secs_f64()));
+    display.say(format!(
+        "ready in {:.2} s: ring founded, first write read back",
+        ready.as_secs_f64()
+    ));
 
     let config = LoadConfig {
         writers: plan::WRITERS,
@@ -96,8 +101,8 @@ async fn tell(
         seed: fastrand::u64(..),
         ..LoadConfig::new(plan.keys.clone())
     };
-    let mut load = Load::new(client, config)
-        .map_err(|error| Failure::usage(error, "correct the keys"))?;
+    let mut load =
+        Load::new(client, config).map_err(|error| Failure::usage(error, "correct the keys"))?;
     let filled = load.fill(FILL_LIMIT).await.map_err(kv::failure)?;
     let (keys, took) = (grouped(filled.keys as u64), filled.elapsed.as_secs_f64());
     display.say(format!("{keys} keys loaded in {took:.2} s"));
@@ -179,7 +184,10 @@ impl Home {
     fn new(args: &DevArgs) -> Result<Self> {
         let Some(dir) = &args.data_dir else {
             let temporary = tempfile::Builder::new().prefix("annulus-dev-").tempdir()?;
-            return Ok(Self { dir: temporary.path().to_owned(), temporary: Some(temporary) });
+            return Ok(Self {
+                dir: temporary.path().to_owned(),
+                temporary: Some(temporary),
+            });
         };
         let unusable = |error: std::io::Error| {
             let next = "name a directory to write to";
@@ -195,7 +203,10 @@ impl Home {
         }
         // Children get it as an argument and must not depend on where they are started.
         let dir = std::path::absolute(dir).map_err(unusable)?;
-        Ok(Self { dir, temporary: None })
+        Ok(Self {
+            dir,
+            temporary: None,
+        })
     }
 
     /// Leaves the directory where it is, for whoever wants to know what happened.

@@ -89,20 +89,31 @@ impl Plan {
         let throttle_bytes_per_s = throttle(&keys);
         let calm = Duration::from_millis(if args.short { 500 } else { 1_500 });
         let keys = keys.into_iter().map(Bytes::from).collect();
-        Ok(Self { keys, notes, ops_per_s: NonZeroU32::new(4_000), calm, throttle_bytes_per_s })
+        Ok(Self {
+            keys,
+            notes,
+            ops_per_s: NonZeroU32::new(4_000),
+            calm,
+            throttle_bytes_per_s,
+        })
     }
 }
 
 /// `count` keys that look like those of a user table.
 fn synthetic(count: usize) -> Vec<Vec<u8>> {
-    (0..count).map(|number| format!("user:{number:08}").into_bytes()).collect()
+    (0..count)
+        .map(|number| format!("user:{number:08}").into_bytes())
+        .collect()
 }
 
 /// A joiner gets about 3 of 7 copies of everything; that shall take 4 s.
 fn throttle(keys: &[Vec<u8>]) -> u64 {
     const RECORD_OVERHEAD: usize = 32;
     const SECONDS: usize = 4;
-    let all: usize = keys.iter().map(|key| key.len() + VALUE_BYTES + RECORD_OVERHEAD).sum();
+    let all: usize = keys
+        .iter()
+        .map(|key| key.len() + VALUE_BYTES + RECORD_OVERHEAD)
+        .sum();
     let gained = all * 3 / JOINER;
     ((gained / SECONDS) as u64).max(1_024)
 }

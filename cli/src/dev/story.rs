@@ -1,8 +1,6 @@
 //! What happens in a run: a join with the leader killed in the middle of copying, then a drain.
 
-use std::{
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use annulus_kv::load::Running;
 use annulus_ring::{NodeId, RingName};
@@ -104,18 +102,28 @@ impl Story<'_> {
 
         let joiner = node_name(plan::JOINER);
         let node: NodeId = joiner.parse().expect("a plain word is a name");
-        self.display.say(format!("joining {joiner}, a seventh node, in {}", plan::zone(plan::JOINER)));
+        self.display.say(format!(
+            "joining {joiner}, a seventh node, in {}",
+            plan::zone(plan::JOINER)
+        ));
         self.cluster.start_node(plan::JOINER)?;
         let start = Instant::now();
         let accepted = loop {
             // Refused until the node has said hello.
-            match self.cluster.admin.join(&ring, &node, None, None, None).await {
+            match self
+                .cluster
+                .admin
+                .join(&ring, &node, None, None, None)
+                .await
+            {
                 Ok(accepted) => break accepted,
                 Err(failure) if start.elapsed() > CHANGE_LIMIT => return Err(failure),
                 Err(_) => self.look().await?,
             };
         };
-        let join = self.follow(accepted, "join", &joiner, Leader::IsKilledWhileCopying).await?;
+        let join = self
+            .follow(accepted, "join", &joiner, Leader::IsKilledWhileCopying)
+            .await?;
         self.figures.join = Some(join);
         self.calm(plan.calm).await?;
 
@@ -123,11 +131,14 @@ impl Story<'_> {
         let node: NodeId = leaver.parse().expect("a plain word is a name");
         self.display.say(format!("draining {leaver}"));
         let accepted = self.cluster.admin.drain(&ring, &node, None).await?;
-        let drain = self.follow(accepted, "drain", &leaver, Leader::Lives).await?;
+        let drain = self
+            .follow(accepted, "drain", &leaver, Leader::Lives)
+            .await?;
         self.figures.drain = Some(drain);
         self.until_gone(&leaver).await?;
         self.cluster.stop_node(plan::LEAVER).await;
-        self.display.say(format!("{leaver} is removed, its process stopped"));
+        self.display
+            .say(format!("{leaver} is removed, its process stopped"));
         self.calm(plan.calm).await
     }
 
@@ -165,6 +176,10 @@ impl Story<'_> {
             if let Some(transition) = &ring.transition {
                 picture.step = format!("step {} {}", transition.step, transition.step_name);
                 picture.copied = (transition.copied.into(), transition.copies.into());
+                if transition.step >= 4 {
+                    let verified = format!(", {} verified", transition.verified);
+                    picture.step.push_str(&verified);
+                }
             }
         }
         self.display.show(picture);
@@ -178,29 +193,45 @@ impl Story<'_> {
         node: &str,
         leader: Leader,
     ) -> Result<ChangeFigures> {
-        accepted.notes.iter().for_each(|note| self.display.say(format!("note: {note}")));
+        accepted
+            .notes
+            .iter()
+            .for_each(|note| self.display.say(format!("note: {note}")));
         let start = Instant::now();
-        let mut seen = ChangeFigures { node: node.to_owned(), took: Duration::ZERO, ranges: 0, copies: 0 };
+        let mut seen = ChangeFigures {
+            node: node.to_owned(),
+            took: Duration::ZERO,
+            ranges: 0,
+            copies: 0,
+        };
         let mut waits_for = String::from("the leader's answer");
         loop {
             if start.elapsed() > CHANGE_LIMIT {
                 return Err(Failure::failed(
-                    format!("{kind} of {node} is not done after {CHANGE_LIMIT:?}; it waits for {waits_for}"),
+                    format!(
+                        "{kind} of {node} is not done after {CHANGE_LIMIT:?}; it waits for {waits_for}"
+                    ),
                     "read the logs",
                 ));
             }
-            let Some(ring) = self.ring().await? else { continue };
+            let Some(ring) = self.ring().await? else {
+                continue;
+            };
             if let Some(transition) = &ring.transition {
                 seen.ranges = seen.ranges.max(transition.changed_ranges);
                 seen.copies = seen.copies.max(transition.copies);
                 waits_for = transition.waiting_for.join("; ");
                 let middle = transition.step == 3 && transition.copied * 5 >= transition.copies;
                 if leader == Leader::IsKilledWhileCopying && middle && self.figures.kill.is_none() {
-                    self.kill_leader((transition.copied, transition.copies)).await?;
+                    self.kill_leader((transition.copied, transition.copies))
+                        .await?;
                     continue;
                 }
             }
-            match ring.change(accepted.change_id).map(|change| (change.state, &change.reason)) {
+            match ring
+                .change(accepted.change_id)
+                .map(|change| (change.state, &change.reason))
+            {
                 Some(("queued" | "running", _)) => {}
                 Some(("done", _)) => break,
                 Some((state, reason)) => {
@@ -215,7 +246,9 @@ impl Story<'_> {
         }
         if leader == Leader::IsKilledWhileCopying && self.figures.kill.is_none() {
             return Err(Failure::failed(
-                format!("{kind} of {node} was done before the leader could be killed while copying"),
+                format!(
+                    "{kind} of {node} was done before the leader could be killed while copying"
+                ),
                 "give more keys with --keys or --key-count",
             ));
         }
@@ -237,7 +270,9 @@ impl Story<'_> {
         self.cluster.kill_server(server).await?;
         let start = Instant::now();
         let (done, all) = copied;
-        self.display.say(format!("server {server}, the leader, is killed at {done}/{all} copies"));
+        self.display.say(format!(
+            "server {server}, the leader, is killed at {done}/{all} copies"
+        ));
         let leaderless = loop {
             if start.elapsed() > CHANGE_LIMIT {
                 return Err(Failure::failed(
@@ -257,8 +292,13 @@ impl Story<'_> {
             self.look().await?;
         }
         self.cluster.start_server(server)?;
-        self.display.say(format!("server {server} is started again"));
-        self.figures.kill = Some(Kill { server, copied, leaderless });
+        self.display
+            .say(format!("server {server} is started again"));
+        self.figures.kill = Some(Kill {
+            server,
+            copied,
+            leaderless,
+        });
         Ok(())
     }
 
@@ -268,7 +308,9 @@ impl Story<'_> {
         loop {
             let ring = self.ring().await?;
             let member = ring.as_ref().is_none_or(|ring| {
-                ring.nodes.iter().any(|known| known.node == node && known.member)
+                ring.nodes
+                    .iter()
+                    .any(|known| known.node == node && known.member)
             });
             if !member {
                 return Ok(());
@@ -292,7 +334,11 @@ struct Rate {
 
 impl Rate {
     fn new() -> Self {
-        Self { since: Instant::now(), count: 0, last: 0 }
+        Self {
+            since: Instant::now(),
+            count: 0,
+            last: 0,
+        }
     }
 
     fn per_second(&mut self, count: u64) -> u64 {

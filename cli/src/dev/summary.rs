@@ -38,7 +38,11 @@ pub struct Summary {
 impl Summary {
     /// The promise was kept, or a failure that says how not.
     pub fn verdict(&self) -> Result {
-        let Report { counts, unread, violations } = &self.report;
+        let Report {
+            counts,
+            unread,
+            violations,
+        } = &self.report;
         if self.report.is_clean() {
             return Ok(());
         }
@@ -50,7 +54,10 @@ impl Summary {
         for violation in violations {
             message.push_str(&format!("\n    {violation}"));
         }
-        Err(Failure::failed(message, "this must not happen: keep the logs and report it"))
+        Err(Failure::failed(
+            message,
+            "this must not happen: keep the logs and report it",
+        ))
     }
 }
 
@@ -65,20 +72,41 @@ impl Render for Summary {
         row("ready in", seconds(self.ready))?;
         row("run took", seconds(self.run))?;
         let keys = grouped(self.filled.keys as u64);
-        row("keys loaded", format!("{keys} in {}", seconds(self.filled.elapsed)))?;
+        row(
+            "keys loaded",
+            format!("{keys} in {}", seconds(self.filled.elapsed)),
+        )?;
         let (writes, deletes) = (grouped(counts.acknowledged()), grouped(counts.deletes));
-        row("writes acknowledged", format!("{writes}, deletes among them {deletes}"))?;
+        row(
+            "writes acknowledged",
+            format!("{writes}, deletes among them {deletes}"),
+        )?;
         row("reads judged", grouped(counts.reads))?;
-        row("steady load", format!("{} operations/s", grouped(self.ops_per_s)))?;
+        row(
+            "steady load",
+            format!("{} operations/s", grouped(self.ops_per_s)),
+        )?;
         let (refused, unknown) = (grouped(counts.refused), grouped(counts.unknown));
-        row("given up by their callers", format!("{refused} not done, {unknown} of unknown outcome"))?;
+        row(
+            "given up by their callers",
+            format!("{refused} not done, {unknown} of unknown outcome"),
+        )?;
         for (kind, change) in [("join", &self.figures.join), ("drain", &self.figures.drain)] {
-            let Some(ChangeFigures { node, took, ranges, copies }) = change else {
+            let Some(ChangeFigures {
+                node,
+                took,
+                ranges,
+                copies,
+            }) = change
+            else {
                 row(kind, "NOT DONE".to_owned())?;
                 continue;
             };
             let took = seconds(*took);
-            row(kind, format!("{node} in {took}: {ranges} ranges moved, {copies} copies"))?;
+            row(
+                kind,
+                format!("{node} in {took}: {ranges} ranges moved, {copies} copies"),
+            )?;
         }
         match &self.figures.kill {
             Some(kill) => row(

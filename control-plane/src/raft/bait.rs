@@ -5,7 +5,10 @@
 #[cfg(feature = "bait")]
 pub(super) fn on(name: &str) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    CHOSEN.get_or_init(|| std::env::var("ANNULUS_BAIT").ok()).as_deref() == Some(name)
+    CHOSEN
+        .get_or_init(|| std::env::var("ANNULUS_BAIT").ok())
+        .as_deref()
+        == Some(name)
 }
 
 /// Never, in what is shipped.

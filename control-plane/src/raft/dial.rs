@@ -51,9 +51,11 @@ impl Dial {
 /// # Errors
 /// The address cannot be parsed.
 pub fn endpoint(address: &str) -> Result<Endpoint, DialError> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| {
-        DialError { address: address.to_owned(), reason: error.to_string() }
-    })?;
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|error| DialError {
+            address: address.to_owned(),
+            reason: error.to_string(),
+        })?;
     Ok(endpoint
         .connect_timeout(Duration::from_secs(1))
         .tcp_nodelay(true)

@@ -29,7 +29,9 @@ pub enum ProposeError {
         reason: String,
     },
     /// The entry is over the limit. Nothing was appended.
-    #[error("the entry has {bytes} bytes, the limit is {limit}; nothing was changed, split the request")]
+    #[error(
+        "the entry has {bytes} bytes, the limit is {limit}; nothing was changed, split the request"
+    )]
     TooLarge {
         /// Its size.
         bytes: u64,
@@ -77,7 +79,9 @@ pub enum InitError {
         reason: String,
     },
     /// Founded, but the first entry has no known outcome yet: asking again is harmless.
-    #[error("the servers were told, but no leader came up in time ({reason}); are all of them running? ask again")]
+    #[error(
+        "the servers were told, but no leader came up in time ({reason}); are all of them running? ask again"
+    )]
     Unknown {
         /// What happened.
         reason: String,
@@ -138,7 +142,9 @@ pub enum StartError {
         reason: String,
     },
     /// The guard against undurable log writes is not in force in this binary.
-    #[error("log writes would not be durable in this binary: {reason}; see docs/decisions/0001-sled-made-durable.md")]
+    #[error(
+        "log writes would not be durable in this binary: {reason}; see docs/decisions/0001-sled-made-durable.md"
+    )]
     NotDurable {
         /// What was found.
         reason: String,

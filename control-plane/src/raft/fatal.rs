@@ -31,6 +31,8 @@ impl FatalBell {
         let mut bell = self.0.subscribe();
         // The sender is `self`: it cannot be gone while this waits.
         let rung = bell.wait_for(Option::is_some).await;
-        rung.ok().and_then(|reason| reason.clone()).unwrap_or_default()
+        rung.ok()
+            .and_then(|reason| reason.clone())
+            .unwrap_or_default()
     }
 }

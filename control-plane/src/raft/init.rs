@@ -20,8 +20,10 @@ pub(super) async fn init(
 ) -> Result<ClusterId, InitError> {
     let until = Instant::now() + deadline;
     check(node.server_id(), &servers)?;
-    let nodes: BTreeMap<u64, BasicNode> =
-        servers.iter().map(|(id, endpoint)| (*id, BasicNode::new(endpoint))).collect();
+    let nodes: BTreeMap<u64, BasicNode> = servers
+        .iter()
+        .map(|(id, endpoint)| (*id, BasicNode::new(endpoint)))
+        .collect();
     match node.raft().initialize(nodes).await {
         Ok(()) => {}
         Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {
@@ -39,7 +41,9 @@ pub(super) async fn init(
             return Err(bad("this server is not among them".to_owned()));
         }
         Err(RaftError::Fatal(error)) => {
-            return Err(InitError::Fatal { reason: error.to_string() });
+            return Err(InitError::Fatal {
+                reason: error.to_string(),
+            });
         }
     }
     // What raft knows reaches the standing a moment later, and a proposal looks there.
@@ -67,7 +71,9 @@ fn check(here: u64, servers: &BTreeMap<u64, String>) -> Result<(), InitError> {
     let mut seen = BTreeSet::new();
     for (id, endpoint) in servers {
         if !seen.insert(endpoint) {
-            return Err(bad(format!("endpoint {endpoint} of server {id} is named twice")));
+            return Err(bad(format!(
+                "endpoint {endpoint} of server {id} is named twice"
+            )));
         }
         let valid = endpoint.parse::<annulus_ring::Endpoint>();
         valid.map_err(|error| bad(format!("endpoint of server {id}: {error}")))?;
@@ -80,15 +86,25 @@ async fn name(node: &Node, until: Instant) -> Result<ClusterId, InitError> {
     let mut random = runtime::generator();
     let request = Request {
         request_id: Some(RequestId(random.random())),
-        command: Command::Init { cluster_id: ClusterId(random.random()) },
+        command: Command::Init {
+            cluster_id: ClusterId(random.random()),
+        },
     };
     let left = || until.saturating_duration_since(Instant::now());
     let named = node.propose(request, left()).await;
     named.map_err(|error| match error {
         ProposeError::Fatal { reason } => InitError::Fatal { reason },
-        error => InitError::Unknown { reason: error.to_string() },
+        error => InitError::Unknown {
+            reason: error.to_string(),
+        },
     })?;
-    node.linearize(left()).await.map_err(|error| InitError::Unknown { reason: error.to_string() })?;
+    node.linearize(left())
+        .await
+        .map_err(|error| InitError::Unknown {
+            reason: error.to_string(),
+        })?;
     let named = node.shared().read(|state, _| state.cluster_id);
-    named.ok_or_else(|| InitError::Unknown { reason: "the name is not applied yet".to_owned() })
+    named.ok_or_else(|| InitError::Unknown {
+        reason: "the name is not applied yet".to_owned(),
+    })
 }

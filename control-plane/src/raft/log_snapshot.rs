@@ -142,10 +142,17 @@ impl LogSnapshots {
                     path: path.to_owned(),
                     reason: error.to_string(),
                 };
-                let Some(file) = files(dir).map_err(|error| failed(dir, error))?.pop() else {
-                    return Ok(None);
+                let (file, bytes) = loop {
+                    let Some(file) = files(dir).map_err(|error| failed(dir, error))?.pop() else {
+                        return Ok(None);
+                    };
+                    match fs::read(&file) {
+                        Ok(bytes) => break (file, bytes),
+                        // A newer one took its place in between.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(failed(&file, error)),
+                    }
                 };
-                let bytes = fs::read(&file).map_err(|error| failed(&file, error))?;
                 checked(&bytes).map_err(|error| StartError::Damaged {
                     path: file.clone(),
                     reason: error.to_string(),
@@ -166,7 +173,9 @@ impl LogSnapshots {
 
 /// Sorts as (index, term).
 fn name(meta: &SnapshotMeta) -> String {
-    let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.leader_id.term, id.index));
+    let (term, index) = meta
+        .last_log_id
+        .map_or((0, 0), |id| (id.leader_id.term, id.index));
     format!("{index:020}-{term:020}.{EXTENSION}")
 }
 
@@ -175,7 +184,10 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for file in fs::read_dir(dir)? {
         let file = file?.path();
-        if file.extension().is_some_and(|extension| extension == EXTENSION) {
+        if file
+            .extension()
+            .is_some_and(|extension| extension == EXTENSION)
+        {
             files.push(file);
         }
     }
@@ -203,7 +215,10 @@ mod tests {
     use crate::raft::types::log_id;
 
     fn meta(index: u64) -> SnapshotMeta {
-        SnapshotMeta { last_log_id: Some(log_id(1, index)), last_membership: no_membership() }
+        SnapshotMeta {
+            last_log_id: Some(log_id(1, index)),
+            last_membership: no_membership(),
+        }
     }
 
     fn bytes(index: u64) -> Bytes {
@@ -244,7 +259,9 @@ mod tests {
     #[test]
     fn a_half_made_one_is_removed_at_start() {
         let dir = tempfile::tempdir().unwrap();
-        let half = dir.path().join("00000000000000000009-00000000000000000001.tmp");
+        let half = dir
+            .path()
+            .join("00000000000000000009-00000000000000000001.tmp");
         fs::write(&half, b"annulus").unwrap();
         let kept = LogSnapshots::directory(dir.path().to_owned()).unwrap();
         assert!(!half.exists());

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use annulus_membership::{Outcome, State};
@@ -46,7 +47,9 @@ impl Machine {
         let (outcome, published) = self.shared.write(|Inner { state, shelf }| {
             let effect = state.apply(entry);
             let published = effect.published.map(|ring| {
-                let snapshot = state.snapshot(&ring).expect("a ring whose epoch rose has one");
+                let snapshot = state
+                    .snapshot(&ring)
+                    .expect("a ring whose epoch rose has one");
                 let encoded = snapshot::encode(&snapshot);
                 state.note_checksum(&ring, encoded.checksum);
                 shelf.push(&ring, snapshot.generation, snapshot.epoch, &encoded);
@@ -63,11 +66,17 @@ impl Machine {
 
     fn publish(&self) {
         let index = self.last_applied.map_or(0, |id| id.index);
-        self.shared.publish(Applied { index, epochs: self.epochs.clone() });
+        self.shared.publish(Applied {
+            index,
+            epochs: self.epochs.clone(),
+        });
     }
 
     fn meta(&self) -> SnapshotMeta {
-        SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() }
+        SnapshotMeta {
+            last_log_id: self.last_applied,
+            last_membership: self.membership.clone(),
+        }
     }
 }
 
@@ -88,9 +97,9 @@ async fn blocking<T: Send + 'static>(
 ) -> io::Result<T> {
     match snapshots {
         LogSnapshots::Memory(_) => work(),
-        LogSnapshots::Directory(_) => {
-            tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
-        }
+        LogSnapshots::Directory(_) => tokio::task::spawn_blocking(work)
+            .await
+            .map_err(io::Error::other)?,
     }
 }
 
@@ -110,10 +119,16 @@ impl RaftStateMachine<TypeConfig> for Machine {
             self.last_applied = Some(entry.log_id);
             let outcome = match &entry.payload {
                 EntryPayload::Blank => no_outcome(),
-                EntryPayload::Normal(entry) => self.apply_one(entry.entry()),
+                EntryPayload::Normal(logged) => {
+                    // A panic in the core would leave raft running with a dead machine: as an
+                    // error it ends the process, with its reason.
+                    let applied = catch_unwind(AssertUnwindSafe(|| self.apply_one(logged.entry())));
+                    applied.map_err(|_| {
+                        io::Error::other(format!("applying entry {} panicked", entry.log_id))
+                    })?
+                }
                 EntryPayload::Membership(membership) => {
-                    self.membership =
-                        StoredMembership::new(Some(entry.log_id), membership.clone());
+                    self.membership = StoredMembership::new(Some(entry.log_id), membership.clone());
                     no_outcome()
                 }
             };
@@ -128,8 +143,15 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     /// Takes its view here, between two entries: building goes on beside applying.
     async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
-        let (state, shelf) = self.shared.read(|state, shelf| (state.clone(), shelf.clone()));
-        SnapshotBuilder { meta: self.meta(), state, shelf, snapshots: self.snapshots.clone() }
+        let (state, shelf) = self
+            .shared
+            .read(|state, shelf| (state.clone(), shelf.clone()));
+        SnapshotBuilder {
+            meta: self.meta(),
+            state,
+            shelf,
+            snapshots: self.snapshots.clone(),
+        }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Bytes) -> io::Result<()> {
@@ -155,7 +177,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
         self.membership = content.meta.last_membership;
         self.epochs = Arc::new(epochs_of(&content.shelf));
         self.shared.write(|inner| {
-            *inner = Inner { state: content.state, shelf: content.shelf };
+            *inner = Inner {
+                state: content.state,
+                shelf: content.shelf,
+            };
         });
         self.publish();
         Ok(())
@@ -168,7 +193,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
                 return Ok(None);
             };
             let meta = log_snapshot::meta_of(&bytes).map_err(io::Error::other)?;
-            Ok(Some(Snapshot { meta, snapshot: bytes }))
+            Ok(Some(Snapshot {
+                meta,
+                snapshot: bytes,
+            }))
         })
         .await
     }
@@ -195,7 +223,10 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             let bytes = log_snapshot::encode(&meta, &state, &shelf)?;
             snapshots.keep(&meta, bytes.clone())?;
             tracing::info!(bytes = bytes.len(), last = ?meta.last_log_id, "log snapshot made");
-            Ok(Snapshot { meta, snapshot: bytes })
+            Ok(Snapshot {
+                meta,
+                snapshot: bytes,
+            })
         })
         .await
     }

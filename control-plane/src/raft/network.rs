@@ -53,7 +53,10 @@ pub(super) struct Peers {
 
 impl Peers {
     pub(super) fn new(dial: Dial) -> Self {
-        Self { dial, channels: Arc::default() }
+        Self {
+            dial,
+            channels: Arc::default(),
+        }
     }
 
     pub(super) fn client(
@@ -175,7 +178,11 @@ impl Peer {
         let deadline = option.soft_ttl();
         let request = addressed(self.target, deadline, wire::ask_out(&request));
         let call = async move {
-            if pre_vote { client.pre_vote(request).await } else { client.vote(request).await }
+            if pre_vote {
+                client.pre_vote(request).await
+            } else {
+                client.vote(request).await
+            }
         };
         let response = self.call(RPCTypes::Vote, deadline, call).await?;
         wire::voted_in(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
@@ -230,8 +237,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         let mut client = self.client(Lane::Snapshot)?;
         let bytes = snapshot.snapshot;
         let total = bytes.len() as u64;
-        let deadline =
-            SNAPSHOT_GRACE + Duration::from_secs(total / SNAPSHOT_BYTES_PER_SECOND);
+        let deadline = SNAPSHOT_GRACE + Duration::from_secs(total / SNAPSHOT_BYTES_PER_SECOND);
         let meta = serde_json::to_vec(&snapshot.meta)
             .map_err(|error| NetworkError::<TypeConfig>::new(&error))?;
         let head = v1::SnapshotMeta {

@@ -45,7 +45,9 @@ impl WallClock {
         Self::new(|| {
             std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+                .map_or(0, |since| {
+                    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+                })
         })
     }
 
@@ -137,7 +139,14 @@ impl Node {
     /// # Errors
     /// See [`StartError`]: each names the place and the remedy.
     pub async fn start(config: NodeConfig) -> Result<Self, StartError> {
-        let NodeConfig { server_id, storage, dial, wall_clock, snapshot_every, keep_log } = config;
+        let NodeConfig {
+            server_id,
+            storage,
+            dial,
+            wall_clock,
+            snapshot_every,
+            keep_log,
+        } = config;
         let bell = FatalBell::new();
         let (loaded, writer, snapshots) = open(server_id, storage, bell.clone()).await?;
         let named = loaded.cluster_id;
@@ -145,14 +154,19 @@ impl Node {
         let shared = Arc::new(Shared::new());
         let machine = Machine::new(shared.clone(), snapshots);
         let peers = Peers::new(dial);
-        let network = Network { server_id, peers: peers.clone() };
+        let network = Network {
+            server_id,
+            peers: peers.clone(),
+        };
         let config = raft_config(snapshot_every, keep_log)?;
         let raft = Raft::new(server_id, config, network, log.clone(), machine).await;
         let raft = match raft {
             Ok(raft) => raft,
             Err(error) => {
                 log.close().await;
-                return Err(StartError::Raft { reason: error.to_string() });
+                return Err(StartError::Raft {
+                    reason: error.to_string(),
+                });
             }
         };
         let node = Self {
@@ -250,7 +264,8 @@ impl Node {
     /// leader, or as leader from a majority. `None`: never since the start.
     #[must_use]
     pub fn last_heard(&self) -> Option<Duration> {
-        self.inner.last_heard(&self.inner.raft.metrics().borrow_watched())
+        self.inner
+            .last_heard(&self.inner.raft.metrics().borrow_watched())
     }
 
     /// The gRPC service of the other servers; limits on message size are set.
@@ -267,7 +282,9 @@ impl Node {
     /// This server's raft has ended.
     pub async fn transfer_leader(&self, to: u64) -> Result<(), ProposeError> {
         let transfer = self.inner.raft.trigger().transfer_leader(to).await;
-        transfer.map_err(|error| ProposeError::Fatal { reason: error.to_string() })
+        transfer.map_err(|error| ProposeError::Fatal {
+            reason: error.to_string(),
+        })
     }
 
     /// Comes back when raft or its storage has failed for good, with the reason: the process
@@ -300,12 +317,19 @@ impl Node {
     }
 
     pub(super) fn heard_leader(&self) {
-        *self.inner.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self
+            .inner
+            .heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     pub(super) fn fatal_reason(&self) -> Option<String> {
         let stopping = self.inner.stopping.load(Ordering::Relaxed);
-        self.inner.bell.reason().or_else(|| stopping.then(|| "it was told to".to_owned()))
+        self.inner
+            .bell
+            .reason()
+            .or_else(|| stopping.then(|| "it was told to".to_owned()))
     }
 
     pub(super) fn wall_ms(&self) -> u64 {
@@ -319,26 +343,44 @@ impl Node {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("server_id", &self.inner.server_id).finish_non_exhaustive()
+        f.debug_struct("Node")
+            .field("server_id", &self.inner.server_id)
+            .finish_non_exhaustive()
     }
 }
 
 impl Inner {
     /// Waits for raft's first report: before it, a server of a cluster looks like one of none.
     async fn reported(&self) -> Result<(), String> {
-        let initialised = self.raft.is_initialized().await.map_err(|error| error.to_string())?;
+        let initialised = self
+            .raft
+            .is_initialized()
+            .await
+            .map_err(|error| error.to_string())?;
         let mut metrics = self.raft.metrics();
         while initialised
-            && metrics.borrow_watched().membership_config.membership().nodes().next().is_none()
+            && metrics
+                .borrow_watched()
+                .membership_config
+                .membership()
+                .nodes()
+                .next()
+                .is_none()
         {
-            metrics.changed().await.map_err(|_| "raft ended at its start".to_owned())?;
+            metrics
+                .changed()
+                .await
+                .map_err(|_| "raft ended at its start".to_owned())?;
         }
         Ok(())
     }
 
     fn last_heard(&self, metrics: &RaftMetrics<TypeConfig>) -> Option<Duration> {
         if metrics.state == ServerState::Leader {
-            return metrics.last_quorum_acked.as_ref().map(|acked| acked.elapsed());
+            return metrics
+                .last_quorum_acked
+                .as_ref()
+                .map(|acked| acked.elapsed());
         }
         let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.map(|heard| heard.elapsed())
@@ -347,14 +389,26 @@ impl Inner {
     fn stand(&self) -> Standing {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        let fresh = self.last_heard(&metrics).is_some_and(|ago| ago < LEADER_SILENCE);
+        let fresh = self
+            .last_heard(&metrics)
+            .is_some_and(|ago| ago < LEADER_SILENCE);
         let membership = metrics.membership_config.membership();
         let voters: Vec<u64> = membership.voter_ids().collect();
         let servers = membership.nodes().map(|(id, node)| {
-            let matched = metrics.replication.as_ref().and_then(|all| all.get(id).copied());
+            let matched = metrics
+                .replication
+                .as_ref()
+                .and_then(|all| all.get(id).copied());
             let matched = matched.flatten().map(|id| id.index);
             let voter = voters.contains(id);
-            (*id, Voter { endpoint: node.addr.clone(), voter, matched })
+            (
+                *id,
+                Voter {
+                    endpoint: node.addr.clone(),
+                    voter,
+                    matched,
+                },
+            )
         });
         let servers: BTreeMap<u64, Voter> = servers.collect();
         let leader = metrics.current_leader.filter(|_| fresh).and_then(|id| {
@@ -397,7 +451,11 @@ async fn open(server_id: u64, storage: Storage, bell: FatalBell) -> Result<Opene
         }
         Storage::Directory(dir) => {
             let opening = tokio::task::spawn_blocking(move || open_here(server_id, &dir, bell));
-            opening.await.unwrap_or_else(|panic| Err(StartError::Raft { reason: panic.to_string() }))
+            opening.await.unwrap_or_else(|panic| {
+                Err(StartError::Raft {
+                    reason: panic.to_string(),
+                })
+            })
         }
     }
 }
@@ -458,13 +516,17 @@ fn raft_config(snapshot_every: u64, keep_log: u64) -> Result<Arc<openraft::Confi
         ..openraft::Config::default()
     };
     let config = config.validate();
-    config.map(Arc::new).map_err(|error| StartError::Raft { reason: error.to_string() })
+    config.map(Arc::new).map_err(|error| StartError::Raft {
+        reason: error.to_string(),
+    })
 }
 
 /// Keeps the standing fresh, rings the bell when raft ends by itself, and names the store after
 /// its cluster. Ends with the node.
 async fn observe(node: Weak<Inner>, mut named: Option<ClusterId>) {
-    let Some(mut metrics) = node.upgrade().map(|inner| inner.raft.metrics()) else { return };
+    let Some(mut metrics) = node.upgrade().map(|inner| inner.raft.metrics()) else {
+        return;
+    };
     loop {
         {
             let Some(inner) = node.upgrade() else { return };
@@ -495,6 +557,12 @@ async fn observe(node: Weak<Inner>, mut named: Option<ClusterId>) {
             biased;
             changed = metrics.changed() => {
                 if changed.is_err() {
+                    // The core went without a last report: it panicked.
+                    if let Some(inner) = node.upgrade()
+                        && !inner.stopping.load(Ordering::Relaxed)
+                    {
+                        inner.bell.ring("raft ended: its core panicked".to_owned());
+                    }
                     return;
                 }
             }

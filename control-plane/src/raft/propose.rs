@@ -151,7 +151,10 @@ pub(super) async fn here(node: &Node, request: &Request, until: Instant) -> Atte
     };
     let bytes = entry.json().len() as u64;
     if bytes > MAX_ENTRY_BYTES {
-        return Attempt::Refused(ProposeError::TooLarge { bytes, limit: MAX_ENTRY_BYTES });
+        return Attempt::Refused(ProposeError::TooLarge {
+            bytes,
+            limit: MAX_ENTRY_BYTES,
+        });
     }
     if let Err(rejection) = checked {
         return Attempt::Done(Outcome::Rejected(rejection));
@@ -189,13 +192,18 @@ async fn there(node: &Node, leader: &Leader, request: &Request, until: Instant) 
     };
     if bytes.len() as u64 > MAX_ENTRY_BYTES {
         let bytes = bytes.len() as u64;
-        return Attempt::Refused(ProposeError::TooLarge { bytes, limit: MAX_ENTRY_BYTES });
+        return Attempt::Refused(ProposeError::TooLarge {
+            bytes,
+            limit: MAX_ENTRY_BYTES,
+        });
     }
     let mut client = match node.peers().client(&leader.endpoint, Lane::Request) {
         Ok(client) => client,
         Err(error) => return Attempt::NotAppended(error.to_string()),
     };
-    let message = v1::ProposeRequest { request: bytes.into() };
+    let message = v1::ProposeRequest {
+        request: bytes.into(),
+    };
     let size = message.request.len() as u64;
     let request = addressed(leader.id, left(until), message);
     match tokio::time::timeout(left(until), client.propose(request)).await {
@@ -204,7 +212,10 @@ async fn there(node: &Node, leader: &Leader, request: &Request, until: Instant) 
             Err(error) => Attempt::Perhaps(format!("the leader's answer does not read: {error}")),
         },
         Ok(Err(status)) if status.code() == tonic::Code::OutOfRange => {
-            Attempt::Refused(ProposeError::TooLarge { bytes: size, limit: MAX_ENTRY_BYTES })
+            Attempt::Refused(ProposeError::TooLarge {
+                bytes: size,
+                limit: MAX_ENTRY_BYTES,
+            })
         }
         Ok(Err(status)) if nothing_happened(&status) => {
             Attempt::NotAppended(status.message().to_owned())
@@ -235,7 +246,8 @@ fn nothing_happened(status: &Status) -> bool {
 /// The index a linearizable read must wait for, as leader; a majority confirmed since the call.
 pub(super) async fn read_index_here(node: &Node) -> Result<LogId, String> {
     let read = node.raft().get_read_log_id(ReadPolicy::ReadIndex).await;
-    read.map(|(read, _applied)| *read.log_id()).map_err(|error| error.to_string())
+    read.map(|(read, _applied)| *read.log_id())
+        .map_err(|error| error.to_string())
 }
 
 pub(super) async fn linearize(node: &Node, deadline: Duration) -> Result<u64, ReadError> {
@@ -284,7 +296,11 @@ async fn read_index_there(node: &Node, leader: &Leader, until: Instant) -> Resul
     let client = node.peers().client(&leader.endpoint, Lane::Request);
     let mut client = client.map_err(|error| error.to_string())?;
     let request = addressed(leader.id, left(until), v1::ReadIndexRequest {});
-    let response = client.read_index(request).await.map_err(|status| status.to_string())?;
+    let response = client
+        .read_index(request)
+        .await
+        .map_err(|status| status.to_string())?;
     let read = response.into_inner().read_log_id;
-    read.map(wire::log_id_in).ok_or_else(|| "the leader named no index".to_owned())
+    read.map(wire::log_id_in)
+        .ok_or_else(|| "the leader named no index".to_owned())
 }

@@ -40,7 +40,10 @@ impl RaftService {
     /// Refuses what was meant for another server.
     fn take<T>(&self, request: Request<T>) -> Result<T, Status> {
         let here = self.node.server_id();
-        let to = request.metadata().get(TO).and_then(|to| to.to_str().ok()?.parse::<u64>().ok());
+        let to = request
+            .metadata()
+            .get(TO)
+            .and_then(|to| to.to_str().ok()?.parse::<u64>().ok());
         match to {
             Some(to) if to == here => Ok(request.into_inner()),
             Some(to) => Err(Status::failed_precondition(format!(
@@ -62,7 +65,12 @@ impl Service for RaftService {
         request: Request<v1::AppendRequest>,
     ) -> Result<Response<v1::AppendResponse>, Status> {
         let request = wire::append_in(self.take(request)?)?;
-        let response = self.node.raft().append_entries(request).await.map_err(stopped)?;
+        let response = self
+            .node
+            .raft()
+            .append_entries(request)
+            .await
+            .map_err(stopped)?;
         let answer = wire::appended_out(response);
         if answer.outcome() != v1::append_response::Outcome::HigherVote {
             self.node.heard_leader();
@@ -99,11 +107,19 @@ impl Service for RaftService {
         let vote = wire::vote_in(head.vote)?;
         let meta = serde_json::from_slice(&head.meta)
             .map_err(|error| Status::invalid_argument(format!("meta does not read: {error}")))?;
-        let snapshot = Snapshot { meta, snapshot: bytes };
+        let snapshot = Snapshot {
+            meta,
+            snapshot: bytes,
+        };
         let raft = self.node.raft();
-        let response = raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
+        let response = raft
+            .install_full_snapshot(vote, snapshot)
+            .await
+            .map_err(stopped)?;
         self.node.heard_leader();
-        Ok(Response::new(v1::InstallSnapshotResponse { vote: Some(wire::vote_out(response.vote)) }))
+        Ok(Response::new(v1::InstallSnapshotResponse {
+            vote: Some(wire::vote_out(response.vote)),
+        }))
     }
 
     async fn transfer_leader(
@@ -111,7 +127,12 @@ impl Service for RaftService {
         request: Request<v1::TransferLeaderRequest>,
     ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
         let request = wire::transfer_in(self.take(request)?)?;
-        let answer = self.node.raft().handle_transfer_leader(request).await.map_err(stopped)?;
+        let answer = self
+            .node
+            .raft()
+            .handle_transfer_leader(request)
+            .await
+            .map_err(stopped)?;
         answer.map_err(|error| Status::aborted(error.to_string()))?;
         Ok(Response::new(v1::TransferLeaderResponse {}))
     }
@@ -129,7 +150,9 @@ impl Service for RaftService {
             Attempt::Done(outcome) => {
                 let outcome = serde_json::to_vec(&outcome)
                     .map_err(|error| Status::internal(error.to_string()))?;
-                Ok(Response::new(v1::ProposeResponse { outcome: outcome.into() }))
+                Ok(Response::new(v1::ProposeResponse {
+                    outcome: outcome.into(),
+                }))
             }
             Attempt::NotAppended(reason) => Err(not_appended(Status::unavailable(reason))),
             Attempt::Perhaps(reason) => Err(Status::unknown(reason)),
@@ -147,12 +170,17 @@ impl Service for RaftService {
         self.take(request)?;
         let read = propose::read_index_here(&self.node).await;
         let read = read.map_err(Status::unavailable)?;
-        Ok(Response::new(v1::ReadIndexResponse { read_log_id: Some(wire::log_id_out(read)) }))
+        Ok(Response::new(v1::ReadIndexResponse {
+            read_log_id: Some(wire::log_id_out(read)),
+        }))
     }
 }
 
 fn not_appended(mut status: Status) -> Status {
-    status.metadata_mut().insert(NOT_APPENDED, tonic::metadata::MetadataValue::from_static("1"));
+    status.metadata_mut().insert(
+        NOT_APPENDED,
+        tonic::metadata::MetadataValue::from_static("1"),
+    );
     status
 }
 
@@ -171,10 +199,15 @@ async fn gather(
             ))
         })?;
         let Some(chunk) = next? else {
-            return Err(Status::data_loss(format!("the stream ended after {} bytes", bytes.len())));
+            return Err(Status::data_loss(format!(
+                "the stream ended after {} bytes",
+                bytes.len()
+            )));
         };
         if head.is_none() {
-            let first = chunk.meta.ok_or_else(|| Status::invalid_argument("meta is missing"))?;
+            let first = chunk
+                .meta
+                .ok_or_else(|| Status::invalid_argument("meta is missing"))?;
             if first.total_bytes > log_snapshot::MAX_BYTES {
                 return Err(Status::resource_exhausted(format!(
                     "a log snapshot of {} bytes is over the limit of {}",

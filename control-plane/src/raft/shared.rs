@@ -34,7 +34,10 @@ pub(super) struct Inner {
 
 impl Shared {
     pub(super) fn new() -> Self {
-        Self { inner: RwLock::new(Inner::default()), applied: watch::Sender::default() }
+        Self {
+            inner: RwLock::new(Inner::default()),
+            applied: watch::Sender::default(),
+        }
     }
 
     /// Reads a consistent pair. Applying waits meanwhile: take what is needed and return; no

@@ -32,7 +32,9 @@ impl Pending {
     /// # Errors
     /// The store failed.
     pub async fn acknowledged(self) -> io::Result<()> {
-        self.0.await.map_err(|_| io::Error::other("the store was dropped"))?
+        self.0
+            .await
+            .map_err(|_| io::Error::other("the store was dropped"))?
     }
 }
 
@@ -65,9 +67,16 @@ fn filler(bytes: usize) -> Command {
 /// An entry of about so many bytes; `tag` comes back in its `wall_ms`.
 fn entry(term: u64, index: u64, tag: u64, bytes: usize) -> RaftEntry {
     let command = filler(bytes);
-    let entry = LogEntry::new(Entry { wall_ms: tag, request_id: None, command });
+    let entry = LogEntry::new(Entry {
+        wall_ms: tag,
+        request_id: None,
+        command,
+    });
     let entry = entry.expect("an entry made here encodes");
-    RaftEntry { log_id: log_id(term, index), payload: Payload::Normal(entry) }
+    RaftEntry {
+        log_id: log_id(term, index),
+        payload: Payload::Normal(entry),
+    }
 }
 
 impl Log {
@@ -82,14 +91,20 @@ impl Log {
             path: dir.to_owned(),
             reason: error.to_string(),
         })?;
-        Ok(Self { store: LogStore::new(loaded, writer), bell })
+        Ok(Self {
+            store: LogStore::new(loaded, writer),
+            bell,
+        })
     }
 
     /// One in memory.
     #[must_use]
     pub fn memory() -> Self {
         let writer = Writer::inline(MemoryStorage::default());
-        Self { store: LogStore::new(Loaded::default(), writer), bell: FatalBell::new() }
+        Self {
+            store: LogStore::new(Loaded::default(), writer),
+            bell: FatalBell::new(),
+        }
     }
 
     /// Appends entries of so many bytes each, from `index` on, in one go.
@@ -109,7 +124,9 @@ impl Log {
             .zip(index..)
             .map(|(bytes, index)| entry(term, index, tag, *bytes))
             .collect();
-        self.store.append(entries, IOFlushed::signal(sender)).await?;
+        self.store
+            .append(entries, IOFlushed::signal(sender))
+            .await?;
         Ok(Pending(receiver))
     }
 
@@ -218,14 +235,25 @@ pub async fn write_bytes(node: &Node, bytes: usize) -> Result<(), String> {
 /// # Errors
 /// It was not acknowledged.
 pub async fn write(node: &Node, command: Command) -> Result<(), String> {
-    let entry = LogEntry::new(Entry { wall_ms: 0, request_id: None, command });
+    let entry = LogEntry::new(Entry {
+        wall_ms: 0,
+        request_id: None,
+        command,
+    });
     let entry = entry.map_err(|error| error.to_string())?;
-    node.raft().client_write(entry).await.map(drop).map_err(|error| error.to_string())
+    node.raft()
+        .client_write(entry)
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// A request over [`super::MAX_ENTRY_BYTES`].
 #[must_use]
 pub fn oversized_request() -> annulus_membership::Request {
     let bytes = usize::try_from(super::MAX_ENTRY_BYTES).unwrap_or(usize::MAX) + (1 << 20);
-    annulus_membership::Request { request_id: None, command: filler(bytes) }
+    annulus_membership::Request {
+        request_id: None,
+        command: filler(bytes),
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use annulus_membership::{Applied, Command, Entry, Outcome};
 use annulus_ring::Epoch;
-use openraft::impls::leader_id_std;
 use bytes::Bytes;
+use openraft::impls::leader_id_std;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::runtime::SeededTokio;
@@ -34,11 +34,17 @@ pub struct LogEntry {
 impl LogEntry {
     pub(super) fn new(entry: Entry) -> Result<Self, serde_json::Error> {
         let json = serde_json::to_vec(&entry)?.into();
-        Ok(Self { entry: Arc::new(entry), json })
+        Ok(Self {
+            entry: Arc::new(entry),
+            json,
+        })
     }
 
     pub(super) fn from_json(json: Bytes) -> Result<Self, serde_json::Error> {
-        Ok(Self { entry: Arc::new(serde_json::from_slice(&json)?), json })
+        Ok(Self {
+            entry: Arc::new(serde_json::from_slice(&json)?),
+            json,
+        })
     }
 
     pub(super) fn entry(&self) -> &Entry {
@@ -82,10 +88,16 @@ pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, bytes::Bytes>
 pub(super) type Raft = openraft::Raft<TypeConfig, super::machine::Machine>;
 
 pub(super) fn log_id(term: u64, index: u64) -> LogId {
-    openraft::LogId { leader_id: openraft::vote::leader_id_std::CommittedLeaderId::new(term), index }
+    openraft::LogId {
+        leader_id: openraft::vote::leader_id_std::CommittedLeaderId::new(term),
+        index,
+    }
 }
 
 /// The answer to entries that decide nothing (raft's own).
 pub(super) fn no_outcome() -> Outcome {
-    Outcome::Applied(Applied { epoch: Epoch::default(), ..Applied::default() })
+    Outcome::Applied(Applied {
+        epoch: Epoch::default(),
+        ..Applied::default()
+    })
 }

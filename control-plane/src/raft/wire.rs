@@ -41,13 +41,23 @@ pub(super) fn vote_out(vote: Vote) -> v1::RaftVote {
 
 pub(super) fn vote_in(vote: Option<v1::RaftVote>) -> Result<Vote, WireError> {
     let vote = vote.ok_or(WireError::Missing("vote"))?;
-    let leader_id = LeaderId { term: vote.term, voted_for: vote.node_id };
-    Ok(Vote { leader_id, committed: vote.committed })
+    let leader_id = LeaderId {
+        term: vote.term,
+        voted_for: vote.node_id,
+    };
+    Ok(Vote {
+        leader_id,
+        committed: vote.committed,
+    })
 }
 
 /// With plain Raft ordering a log id needs no node: the field stays 0.
 pub(super) fn log_id_out(id: LogId) -> v1::LogId {
-    v1::LogId { term: id.leader_id.term, node_id: 0, index: id.index }
+    v1::LogId {
+        term: id.leader_id.term,
+        node_id: 0,
+        index: id.index,
+    }
 }
 
 #[allow(clippy::needless_pass_by_value)] // reads as a conversion where it is mapped over an Option
@@ -65,7 +75,10 @@ pub(super) fn append_out(
             Payload::Normal(entry) => Wire::Normal(entry.json().clone()),
             Payload::Membership(voters) => Wire::Membership(serde_json::to_vec(voters)?.into()),
         };
-        Ok(v1::RaftEntry { log_id: Some(log_id_out(entry.log_id)), payload: Some(payload) })
+        Ok(v1::RaftEntry {
+            log_id: Some(log_id_out(entry.log_id)),
+            payload: Some(payload),
+        })
     });
     Ok(v1::AppendRequest {
         vote: Some(vote_out(request.vote)),
@@ -87,7 +100,10 @@ pub(super) fn append_in(
         // openraft takes this for granted, and would make a hole of it.
         let expected = before.map_or(0, |before| before.saturating_add(1));
         if found != expected {
-            return Err(WireError::Order { before: before.unwrap_or(0), found });
+            return Err(WireError::Order {
+                before: before.unwrap_or(0),
+                found,
+            });
         }
         before = Some(found);
         entries.push(entry);
@@ -144,16 +160,15 @@ pub(super) fn appended_in(
     use v1::append_response::Outcome;
     match response.outcome() {
         Outcome::Success => Ok(AppendEntriesResponse::Success),
-        Outcome::Partial => {
-            Ok(AppendEntriesResponse::PartialSuccess(response.matched.map(log_id_in)))
-        }
+        Outcome::Partial => Ok(AppendEntriesResponse::PartialSuccess(
+            response.matched.map(log_id_in),
+        )),
         Outcome::Conflict => Ok(AppendEntriesResponse::Conflict),
-        Outcome::HigherVote => {
-            vote_in(response.higher_vote).map(AppendEntriesResponse::HigherVote)
-        }
-        Outcome::Unspecified => {
-            Err(WireError::Unknown { field: "outcome", found: response.outcome })
-        }
+        Outcome::HigherVote => vote_in(response.higher_vote).map(AppendEntriesResponse::HigherVote),
+        Outcome::Unspecified => Err(WireError::Unknown {
+            field: "outcome",
+            found: response.outcome,
+        }),
     }
 }
 
@@ -181,7 +196,11 @@ pub(super) fn voted_out(response: VoteResponse<TypeConfig>) -> v1::VoteResponse 
 
 pub(super) fn voted_in(response: v1::VoteResponse) -> Result<VoteResponse<TypeConfig>, WireError> {
     let vote = vote_in(response.vote)?;
-    Ok(VoteResponse::new(vote, response.last_log.map(log_id_in), response.granted))
+    Ok(VoteResponse::new(
+        vote,
+        response.last_log.map(log_id_in),
+        response.granted,
+    ))
 }
 
 pub(super) fn transfer_out(
@@ -198,7 +217,11 @@ pub(super) fn transfer_in(
     request: v1::TransferLeaderRequest,
 ) -> Result<TransferLeaderRequest<TypeConfig>, WireError> {
     let last_log = request.last_log.map(log_id_in);
-    Ok(TransferLeaderRequest::new(vote_in(request.from)?, request.to, last_log))
+    Ok(TransferLeaderRequest::new(
+        vote_in(request.from)?,
+        request.to,
+        last_log,
+    ))
 }
 
 #[cfg(test)]
@@ -208,12 +231,24 @@ mod tests {
     #[test]
     fn entries_with_a_hole_between_them_are_refused() {
         let entry = |index| v1::RaftEntry {
-            log_id: Some(v1::LogId { term: 1, node_id: 0, index }),
+            log_id: Some(v1::LogId {
+                term: 1,
+                node_id: 0,
+                index,
+            }),
             payload: Some(v1::raft_entry::Payload::Blank(true)),
         };
         let request = |indexes: &[u64]| v1::AppendRequest {
-            vote: Some(v1::RaftVote { term: 1, node_id: 1, committed: true }),
-            prev: Some(v1::LogId { term: 1, node_id: 0, index: 4 }),
+            vote: Some(v1::RaftVote {
+                term: 1,
+                node_id: 1,
+                committed: true,
+            }),
+            prev: Some(v1::LogId {
+                term: 1,
+                node_id: 0,
+                index: 4,
+            }),
             entries: indexes.iter().copied().map(entry).collect(),
             leader_commit: None,
         };

@@ -78,12 +78,19 @@ fn change_name(names: &mut BTreeMap<PathBuf, Inode>, change: &NameChange) {
         }
         NameChange::Renamed(from, to) => {
             // A folder takes what is in it along.
-            let moved: Vec<PathBuf> =
-                names.keys().filter(|path| path.starts_with(from)).cloned().collect();
+            let moved: Vec<PathBuf> = names
+                .keys()
+                .filter(|path| path.starts_with(from))
+                .cloned()
+                .collect();
             for path in moved {
                 let inode = names.remove(&path).unwrap();
                 let rest = path.strip_prefix(from).unwrap();
-                let new = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+                let new = if rest.as_os_str().is_empty() {
+                    to.clone()
+                } else {
+                    to.join(rest)
+                };
                 names.insert(new, inode);
             }
         }
@@ -93,7 +100,10 @@ fn change_name(names: &mut BTreeMap<PathBuf, Inode>, change: &NameChange) {
 impl Disk {
     /// One that does not hear syncs of files called `name`.
     pub fn deaf_to(name: &str) -> Self {
-        Self { deaf: Some(name.to_owned()), ..Self::default() }
+        Self {
+            deaf: Some(name.to_owned()),
+            ..Self::default()
+        }
     }
 
     fn inode(&mut self, path: &Path) -> Inode {
@@ -114,9 +124,15 @@ impl Disk {
     /// Takes the next operation.
     pub fn take(&mut self, op: &Op) {
         match op {
-            Op::Write { path, offset, bytes } => {
+            Op::Write {
+                path,
+                offset,
+                bytes,
+            } => {
                 let inode = self.inode(path);
-                self.files[inode].since.push(Change::Write(*offset, bytes.clone()));
+                self.files[inode]
+                    .since
+                    .push(Change::Write(*offset, bytes.clone()));
             }
             Op::Truncate { path, length } => {
                 let inode = self.inode(path);
@@ -152,7 +168,9 @@ impl Disk {
     pub fn cut(&self, random: &mut fastrand::Rng, root: &Path, to: &Path) {
         let mut names = self.durable_names.clone();
         let kept = random.usize(0..=self.names_since.len());
-        self.names_since[..kept].iter().for_each(|change| change_name(&mut names, change));
+        self.names_since[..kept]
+            .iter()
+            .for_each(|change| change_name(&mut names, change));
 
         fs::create_dir_all(to).unwrap();
         let mut folders = BTreeSet::new();

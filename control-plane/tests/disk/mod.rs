@@ -20,11 +20,25 @@ use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
 /// One thing that happened under the folder, in order.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Write { path: PathBuf, offset: u64, bytes: Vec<u8> },
-    Truncate { path: PathBuf, length: u64 },
-    Sync { path: PathBuf },
-    Rename { from: PathBuf, to: PathBuf },
-    Remove { path: PathBuf },
+    Write {
+        path: PathBuf,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    Truncate {
+        path: PathBuf,
+        length: u64,
+    },
+    Sync {
+        path: PathBuf,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Remove {
+        path: PathBuf,
+    },
     /// Said by the test: so many of its operations were begun.
     Begun(usize),
     /// Said by the test: its operation of this number was acknowledged.
@@ -47,7 +61,10 @@ fn notes() -> MutexGuard<'static, Option<Notes>> {
 
 /// Notes what happens under `root` from now on.
 pub fn watch(root: &Path) {
-    *notes() = Some(Notes { root: root.to_owned(), ops: Vec::new() });
+    *notes() = Some(Notes {
+        root: root.to_owned(),
+        ops: Vec::new(),
+    });
     ON.store(true, Ordering::SeqCst);
 }
 
@@ -117,10 +134,16 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> 
         let offset = unsafe { libc::syscall(libc::SYS_lseek, fd, 0, libc::SEEK_CUR) };
         let offset = u64::try_from(offset).ok()?;
         // SAFETY: as the caller promised.
-        Some(Op::Write { path, offset, bytes: unsafe { bytes_of(buffer, length) } })
+        Some(Op::Write {
+            path,
+            offset,
+            bytes: unsafe { bytes_of(buffer, length) },
+        })
     };
     // SAFETY: the call itself, with the caller's arguments.
-    noted(describe, || answer(unsafe { libc::syscall(libc::SYS_write, fd, buffer, length) }))
+    noted(describe, || {
+        answer(unsafe { libc::syscall(libc::SYS_write, fd, buffer, length) })
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -134,7 +157,11 @@ unsafe extern "C" fn pwrite64(
         let path = file_under(root, fd)?;
         let offset = u64::try_from(offset).ok()?;
         // SAFETY: as the caller promised.
-        Some(Op::Write { path, offset, bytes: unsafe { bytes_of(buffer, length) } })
+        Some(Op::Write {
+            path,
+            offset,
+            bytes: unsafe { bytes_of(buffer, length) },
+        })
     };
     noted(describe, || {
         // SAFETY: the call itself, with the caller's arguments.
@@ -146,10 +173,15 @@ unsafe extern "C" fn pwrite64(
 unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     let describe = |root: &Path| {
         let path = file_under(root, fd)?;
-        Some(Op::Truncate { path, length: u64::try_from(length).ok()? })
+        Some(Op::Truncate {
+            path,
+            length: u64::try_from(length).ok()?,
+        })
     };
     // SAFETY: the call itself, with the caller's arguments.
-    noted(describe, || small(unsafe { libc::syscall(libc::SYS_ftruncate, fd, length) }))
+    noted(describe, || {
+        small(unsafe { libc::syscall(libc::SYS_ftruncate, fd, length) })
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -169,12 +201,11 @@ fn sync(call: libc::c_long, fd: c_int) -> c_int {
     }
     let mut notes = notes();
     let path = notes.as_ref().and_then(|notes| file_under(&notes.root, fd));
-    if path.is_some() {
-        if FAIL_IN.load(Ordering::SeqCst) > 0 && FAIL_IN.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // SAFETY: __errno_location gives a valid pointer to this thread's errno.
-            unsafe { *libc::__errno_location() = libc::EIO };
-            return -1;
-        }
+    let last = || FAIL_IN.load(Ordering::SeqCst) > 0 && FAIL_IN.fetch_sub(1, Ordering::SeqCst) == 1;
+    if path.is_some() && last() {
+        // SAFETY: __errno_location gives a valid pointer to this thread's errno.
+        unsafe { *libc::__errno_location() = libc::EIO };
+        return -1;
     }
     // The disk itself need not sync: what survives is decided by the notes. Tests are faster so.
     if let (Some(notes), Some(path)) = (notes.as_mut(), path) {

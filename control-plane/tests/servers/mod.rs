@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use annulus_control_plane::raft::{Node, NodeConfig, StartError, Storage};
 use annulus_membership::{Command, Outcome, Request, RequestId};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
@@ -19,6 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Running {
     pub node: Node,
+    stop: oneshot::Sender<()>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -43,12 +45,21 @@ pub async fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> 
 }
 
 pub fn tick(id: u128, elapsed_ms: u64) -> Request {
-    Request { request_id: Some(RequestId(id)), command: Command::Tick { elapsed_ms } }
+    Request {
+        request_id: Some(RequestId(id)),
+        command: Command::Tick { elapsed_ms },
+    }
 }
 
 impl Cluster {
     /// Makes the places of `count` servers; none runs yet.
     pub async fn new(count: u64) -> Self {
+        // RUST_LOG shows what happens; another test of the binary may have begun it.
+        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "off".to_owned());
+        let logs = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        let _ = logs.try_init();
         let mut addresses = BTreeMap::new();
         for id in 1..=count {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,13 +85,24 @@ impl Cluster {
         let node = Node::start(config).await?;
         let listener = TcpListener::bind(self.addresses[&id]).await.unwrap();
         let service = node.service();
+        let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
             let served = Server::builder()
                 .add_service(service)
-                .serve_with_incoming(TcpListenerStream::new(listener));
+                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+                    // Told, or the cluster is gone: the same.
+                    let _ = stopped.await;
+                });
             served.await.unwrap();
         });
-        self.running.insert(id, Running { node, serving });
+        self.running.insert(
+            id,
+            Running {
+                node,
+                stop,
+                serving,
+            },
+        );
         Ok(())
     }
 
@@ -89,11 +111,19 @@ impl Cluster {
     }
 
     pub async fn stop(&mut self, id: u64) {
-        let Running { node, serving } = self.running.remove(&id).unwrap();
-        serving.abort();
-        // Cancelled: that is what abort does.
-        let _ = serving.await;
+        let Running {
+            node,
+            stop,
+            serving,
+        } = self.running.remove(&id).unwrap();
+        // Its connections must go too: a task that only stopped accepting would answer the
+        // others in the dead server's name, where a dead process would not.
+        let _ = stop.send(());
         node.shutdown().await;
+        tokio::time::timeout(PATIENCE, serving)
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     pub async fn stop_all(&mut self) {
@@ -107,7 +137,10 @@ impl Cluster {
     }
 
     pub fn servers(&self) -> BTreeMap<u64, String> {
-        self.addresses.iter().map(|(id, address)| (*id, address.to_string())).collect()
+        self.addresses
+            .iter()
+            .map(|(id, address)| (*id, address.to_string()))
+            .collect()
     }
 
     /// Starts all and founds the cluster.
@@ -141,9 +174,10 @@ impl Cluster {
             for running in self.running.values() {
                 // An error is a leader still to come; the states are compared all the same.
                 let _ = running.node.linearize(Duration::from_secs(5)).await;
-                let state = running.node.shared().read(|state, shelf| {
-                    serde_json::to_string(&(state, shelf)).unwrap()
-                });
+                let state = running
+                    .node
+                    .shared()
+                    .read(|state, shelf| serde_json::to_string(&(state, shelf)).unwrap());
                 states.push((running.node.applied().borrow().index, state));
             }
             if states.windows(2).all(|pair| pair[0] == pair[1]) {

@@ -53,15 +53,18 @@ impl KvClient {
             .collect();
         let mut pause = PAUSES.0;
         loop {
-            let left: Vec<usize> =
-                (0..items.len()).filter(|place| is_open(results[*place].as_ref())).collect();
+            let left: Vec<usize> = (0..items.len())
+                .filter(|place| is_open(results[*place].as_ref()))
+                .collect();
             if left.is_empty() {
                 break;
             }
             let lots = match self.lots(items, &left, deadline).await {
                 Ok(lots) => lots,
                 Err(text) => {
-                    fill(&mut results, &left, || Error::RefusedWrite(unavailable(text.clone())));
+                    fill(&mut results, &left, || {
+                        Error::RefusedWrite(unavailable(text.clone()))
+                    });
                     break;
                 }
             };
@@ -87,7 +90,9 @@ impl KvClient {
                     results[place] = Some(result);
                 }
             }
-            let again = results.iter().any(|result| goes_on(result.as_ref(), options.idempotent));
+            let again = results
+                .iter()
+                .any(|result| goes_on(result.as_ref(), options.idempotent));
             if !again || Instant::now() + pause >= deadline {
                 break;
             }
@@ -117,12 +122,18 @@ impl KvClient {
         places: &[usize],
         deadline: Instant,
     ) -> Result<Vec<Lot>, String> {
-        self.ring().ready(deadline).await.map_err(|error| error.to_string())?;
+        self.ring()
+            .ready(deadline)
+            .await
+            .map_err(|error| error.to_string())?;
         let mut lots: Vec<Lot> = Vec::new();
         let mut open: BTreeMap<(NodeId, Endpoint), (usize, usize)> = BTreeMap::new();
         for place in places {
             let item = &items[*place];
-            let route = self.ring().lookup(&item.key).map_err(|error| error.to_string())?;
+            let route = self
+                .ring()
+                .lookup(&item.key)
+                .map_err(|error| error.to_string())?;
             let owner = route.owner();
             let bytes = item.key.len() + item.value.as_ref().map_or(0, bytes::Bytes::len);
             let of = (owner.node_id.clone(), owner.endpoint.clone());
@@ -137,8 +148,17 @@ impl KvClient {
                     hops: 1,
                 };
                 let (node_id, endpoint) = of.clone();
-                let target = Target { node_id, endpoint, slot: route.slot, stamp, deadline };
-                lots.push(Lot { target, places: Vec::new() });
+                let target = Target {
+                    node_id,
+                    endpoint,
+                    slot: route.slot,
+                    stamp,
+                    deadline,
+                };
+                lots.push(Lot {
+                    target,
+                    places: Vec::new(),
+                });
                 (lots.len() - 1, 0)
             });
             lots[lot].places.push(*place);
@@ -151,8 +171,15 @@ impl KvClient {
         let count = lot.places.len();
         let (stamp, timeout_ms) = head(&lot.target);
         let items = lot.places.iter().map(|place| &items[*place]);
-        let items = items.map(|item| pb::BatchItem { key: item.key.clone(), value: item.value.clone() });
-        let request = pb::BatchRequest { stamp, items: items.collect(), timeout_ms };
+        let items = items.map(|item| pb::BatchItem {
+            key: item.key.clone(),
+            value: item.value.clone(),
+        });
+        let request = pb::BatchRequest {
+            stamp,
+            items: items.collect(),
+            timeout_ms,
+        };
         let mut stub = match self.stub(&lot.target) {
             Ok(stub) => stub,
             Err(error) => return all(count, || again(error.to_string())),
@@ -167,15 +194,25 @@ impl KvClient {
                     error => all(count, || Came::Unknown(error.to_string())),
                 };
             }
-            Err(_) => return all(count, || Came::Unknown("no answer before the deadline".into())),
+            Err(_) => {
+                return all(count, || {
+                    Came::Unknown("no answer before the deadline".into())
+                });
+            }
         };
         self.note(&lot.target, response.epoch);
         if response.results.len() != count {
             let found = response.results.len();
-            return all(count, || Came::Unknown(format!("{found} results for {count} writes")));
+            return all(count, || {
+                Came::Unknown(format!("{found} results for {count} writes"))
+            });
         }
         let epoch = Epoch(response.epoch);
-        response.results.into_iter().map(|result| came(result, epoch)).collect()
+        response
+            .results
+            .into_iter()
+            .map(|result| came(result, epoch))
+            .collect()
     }
 }
 
@@ -194,9 +231,10 @@ fn goes_on(result: Option<&Result<Written, Error>>, idempotent: bool) -> bool {
 
 fn came(result: pb::WriteResult, epoch: Epoch) -> Came {
     match result.result {
-        Some(pb::write_result::Result::Written(version)) => {
-            Came::Written(Written { version: version.into(), epoch })
-        }
+        Some(pb::write_result::Result::Written(version)) => Came::Written(Written {
+            version: version.into(),
+            epoch,
+        }),
         Some(pb::write_result::Result::Refused(refused)) => {
             let refused = Refused::from(refused);
             match refused.cause {
@@ -210,7 +248,10 @@ fn came(result: pb::WriteResult, epoch: Epoch) -> Came {
 }
 
 fn unavailable(text: String) -> Refused {
-    Refused { epoch: Epoch(0), cause: Cause::Unavailable(text) }
+    Refused {
+        epoch: Epoch(0),
+        cause: Cause::Unavailable(text),
+    }
 }
 
 fn again(text: String) -> Came {

@@ -63,7 +63,11 @@ impl Snapshot {
 
 fn per_second(count: u64, elapsed: Duration) -> f64 {
     // A count of a run fits a float's 53 bits.
-    if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
+    if elapsed.is_zero() {
+        0.0
+    } else {
+        count as f64 / elapsed.as_secs_f64()
+    }
 }
 
 /// How long operations took, in microseconds.

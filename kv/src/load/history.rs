@@ -16,7 +16,10 @@ pub(super) struct Values {
 
 impl Values {
     pub fn new(bytes: usize) -> Self {
-        Self { run: fastrand::u64(..), bytes }
+        Self {
+            run: fastrand::u64(..),
+            bytes,
+        }
     }
 
     /// The value of a key's n-th write.
@@ -102,7 +105,8 @@ impl History {
     /// A put (its number) or delete (`None`) was acknowledged.
     pub fn acknowledged(&mut self, write: Option<u64>, version: Position) -> Verdict {
         self.possible.clear();
-        self.possible.push(write.map_or(State::Absent, State::Write));
+        self.possible
+            .push(write.map_or(State::Absent, State::Write));
         self.acknowledged = true;
         let before = std::mem::replace(&mut self.version, version);
         if version <= before {
@@ -120,7 +124,8 @@ impl History {
         self.rests_until = Some(rests_until);
         // Where anything was possible, it stays so.
         if !self.possible.is_empty() {
-            self.possible.push(write.map_or(State::Absent, State::Write));
+            self.possible
+                .push(write.map_or(State::Absent, State::Write));
         }
     }
 
@@ -159,7 +164,9 @@ impl History {
             return Verdict::Right;
         }
         let key = self.key.escape_ascii();
-        let version = found.version.map_or("none".to_owned(), |version| version.to_string());
+        let version = found
+            .version
+            .map_or("none".to_owned(), |version| version.to_string());
         let text = format!(
             "key {key}: expected {:?} (version {}), found {state:?} (version {version}) at epoch {}",
             self.possible, self.version, found.epoch
@@ -194,14 +201,21 @@ mod tests {
     impl Case {
         fn new() -> Self {
             let history = History::new(Bytes::from_static(b"k"), 3);
-            Self { values: Values::new(64), history, seq: 0 }
+            Self {
+                values: Values::new(64),
+                history,
+                seq: 0,
+            }
         }
 
         fn put(&mut self) -> u64 {
             let write = self.history.begin_put();
             self.seq += 1;
             let version = Position::new(Epoch(1), self.seq);
-            assert_eq!(self.history.acknowledged(Some(write), version), Verdict::Right);
+            assert_eq!(
+                self.history.acknowledged(Some(write), version),
+                Verdict::Right
+            );
             write
         }
 
@@ -223,7 +237,12 @@ mod tests {
         }
 
         fn find_value(&mut self, value: Option<Bytes>) -> Verdict {
-            let found = Found { value, version: None, watermark: None, epoch: Epoch(1) };
+            let found = Found {
+                value,
+                version: None,
+                watermark: None,
+                epoch: Epoch(1),
+            };
             self.history.judge(&self.values, &found)
         }
     }
@@ -256,7 +275,10 @@ mod tests {
         let maybe = case.unknown_put();
         assert_eq!(case.find(Some(sure)), Verdict::Right, "not yet");
         assert_eq!(case.find(Some(maybe)), Verdict::Right, "now");
-        assert!(matches!(case.find(Some(sure)), Verdict::Wrong(_)), "and no way back");
+        assert!(
+            matches!(case.find(Some(sure)), Verdict::Wrong(_)),
+            "and no way back"
+        );
 
         let mut case = Case::new();
         case.put();
@@ -280,7 +302,10 @@ mod tests {
     fn a_key_never_looked_at_may_hold_anything_once() {
         let mut case = Case::new();
         case.unknown_put();
-        assert_eq!(case.find_value(Some(Bytes::from_static(b"of another run"))), Verdict::Right);
+        assert_eq!(
+            case.find_value(Some(Bytes::from_static(b"of another run"))),
+            Verdict::Right
+        );
         assert!(matches!(case.find(None), Verdict::Wrong(_)));
     }
 
@@ -290,7 +315,10 @@ mod tests {
         let write = case.put();
         let mut value = case.values.make(3, write).to_vec();
         *value.last_mut().unwrap() = b'y';
-        assert!(matches!(case.find_value(Some(value.into())), Verdict::Lost(_)));
+        assert!(matches!(
+            case.find_value(Some(value.into())),
+            Verdict::Lost(_)
+        ));
     }
 
     #[test]

@@ -101,18 +101,30 @@ impl Writer {
         let write = (!delete).then(|| history.begin_put());
         let value: Option<Bytes> = write.map(|write| self.values.make(history.index, write));
         let begun = Instant::now();
-        let written = self.client.write(&history.key, value, WriteOptions::default()).await;
+        let written = self
+            .client
+            .write(&history.key, value, WriteOptions::default())
+            .await;
         match written {
             Ok(written) => {
                 self.counters.write_took(begun.elapsed());
-                let count = if delete { &self.counters.deletes } else { &self.counters.puts };
+                let count = if delete {
+                    &self.counters.deletes
+                } else {
+                    &self.counters.puts
+                };
                 count.fetch_add(1, Relaxed);
-                self.counters.judged(&history.acknowledged(write, written.version));
+                self.counters
+                    .judged(&history.acknowledged(write, written.version));
                 if let Some(tell) = &self.on_acknowledged
                     && let Ok(route) = self.client.ring().lookup(&history.key)
                 {
                     let (version, epoch) = (written.version, written.epoch);
-                    tell(Acknowledged { slot: route.slot, version, epoch });
+                    tell(Acknowledged {
+                        slot: route.slot,
+                        version,
+                        epoch,
+                    });
                 }
             }
             Err(error) if error.is_unknown() => {

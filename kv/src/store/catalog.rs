@@ -51,7 +51,15 @@ pub(super) struct Area {
 impl Area {
     pub fn new(slot: Slot, role: Role, attempt: u32) -> Self {
         let complete = matches!(role, Role::Live);
-        Self { slot, role, attempt, complete, held: None, acknowledged: None, above: BTreeMap::new() }
+        Self {
+            slot,
+            role,
+            attempt,
+            complete,
+            held: None,
+            acknowledged: None,
+            above: BTreeMap::new(),
+        }
     }
 
     /// Whether records are held above a hole.
@@ -120,7 +128,10 @@ pub(super) struct Catalog {
 impl Catalog {
     /// Adds an area, or puts it in the place of its former state.
     pub fn put(&mut self, id: AreaId, area: Area) {
-        let former = self.areas.get(&id).and_then(|former| Some((former.slot, former.role.copy()?)));
+        let former = self
+            .areas
+            .get(&id)
+            .and_then(|former| Some((former.slot, former.role.copy()?)));
         if let Some(former) = former
             && self.by_copy.get(&former) == Some(&id)
         {
@@ -164,12 +175,18 @@ impl Catalog {
 
     /// Areas of this role and session, in order.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = AreaId> + '_ {
-        self.areas.iter().filter(move |(_, area)| area.role == role).map(|(id, _)| *id)
+        self.areas
+            .iter()
+            .filter(move |(_, area)| area.role == role)
+            .map(|(id, _)| *id)
     }
 
     pub fn watermark(&self, slot: Slot, copy: Copy) -> Option<Watermark> {
         let area = self.areas.get(&self.find(slot, copy)?)?;
-        Some(Watermark { held: area.held, pending: area.pending() })
+        Some(Watermark {
+            held: area.held,
+            pending: area.pending(),
+        })
     }
 
     pub fn holdings(&self) -> Vec<Holding> {

@@ -86,7 +86,10 @@ impl<'txn> Batch<'txn> {
 
     /// Writes the rows of touched areas and tells what to publish after the commit.
     pub fn close(mut self) -> Result<Outcome, redb::Error> {
-        let mut outcome = Outcome { areas: Vec::new(), noted: Vec::new() };
+        let mut outcome = Outcome {
+            areas: Vec::new(),
+            noted: Vec::new(),
+        };
         for (id, touched) in self.touched {
             if touched.removed {
                 self.areas.remove(id.0)?;
@@ -94,11 +97,24 @@ impl<'txn> Batch<'txn> {
                 outcome.areas.push((id, None));
                 continue;
             }
-            let area = self.catalog.area(id).expect("a touched area is in the catalog");
+            let area = self
+                .catalog
+                .area(id)
+                .expect("a touched area is in the catalog");
             self.areas.insert(id.0, tables::area_row(area).as_slice())?;
             if area.role == Role::Live {
-                let Touched { start, floor, deltas, .. } = touched;
-                outcome.noted.push(Noted { area: id, start, floor, deltas });
+                let Touched {
+                    start,
+                    floor,
+                    deltas,
+                    ..
+                } = touched;
+                outcome.noted.push(Noted {
+                    area: id,
+                    start,
+                    floor,
+                    deltas,
+                });
             }
             outcome.areas.push((id, Some(area.clone())));
         }
@@ -106,15 +122,21 @@ impl<'txn> Batch<'txn> {
     }
 
     fn find(&self, slot: Slot, copy: Copy) -> Result<AreaId, Fault> {
-        self.catalog.find(slot, copy).ok_or(Fault::Refused(StoreError::Missing { slot, copy }))
+        self.catalog
+            .find(slot, copy)
+            .ok_or(Fault::Refused(StoreError::Missing { slot, copy }))
     }
 
     /// The area, to be written back when the batch is closed.
     fn touch(&mut self, id: AreaId) -> &mut Area {
-        let area = self.catalog.area_mut(id).expect("the id came from the catalog");
-        self.touched
-            .entry(id)
-            .or_insert_with(|| Touched { start: area.held.unwrap_or_default(), ..Touched::default() });
+        let area = self
+            .catalog
+            .area_mut(id)
+            .expect("the id came from the catalog");
+        self.touched.entry(id).or_insert_with(|| Touched {
+            start: area.held.unwrap_or_default(),
+            ..Touched::default()
+        });
         area
     }
 
@@ -165,9 +187,11 @@ impl<'txn> Batch<'txn> {
             if live {
                 delta.removed = Some(digest::hash_parts(&record.key, version, value));
             }
-            self.versions.remove(tables::version_key(id, version).as_slice())?;
+            self.versions
+                .remove(tables::version_key(id, version).as_slice())?;
         }
-        self.records.insert(row_key.as_slice(), tables::record_row(record).as_slice())?;
+        self.records
+            .insert(row_key.as_slice(), tables::record_row(record).as_slice())?;
         let version_key = tables::version_key(id, record.version);
         self.versions.insert(version_key.as_slice(), &*record.key)?;
         if live {
@@ -179,7 +203,8 @@ impl<'txn> Batch<'txn> {
     fn create(&mut self, slot: Slot, role: Role, attempt: u32) -> Result<(), Fault> {
         let next = self.meta.get(NEXT_AREA_KEY)?.map_or(1, |next| next.value());
         self.meta.insert(NEXT_AREA_KEY, next + 1)?;
-        self.catalog.put(AreaId(next), Area::new(slot, role, attempt));
+        self.catalog
+            .put(AreaId(next), Area::new(slot, role, attempt));
         self.touch(AreaId(next));
         Ok(())
     }
@@ -288,7 +313,9 @@ impl<'txn> Batch<'txn> {
 
     /// Deletes a piece of what was dropped; false when nothing is left to delete.
     pub fn sweep(&mut self) -> Result<bool, Fault> {
-        let Some(id) = self.catalog.with_role(Role::Dropped).next() else { return Ok(false) };
+        let Some(id) = self.catalog.with_role(Role::Dropped).next() else {
+            return Ok(false);
+        };
         let (first, end) = tables::area_bounds(id);
         let mut left = DROP_PIECE;
         for table in [&mut self.records, &mut self.versions] {
@@ -312,5 +339,8 @@ impl<'txn> Batch<'txn> {
 
 /// The error for a record whose row makes no sense.
 pub(super) fn damaged(slot: Slot, key: &[u8]) -> StoreError {
-    StoreError::Damaged { slot, what: format!("the record of key {}", key.escape_ascii()) }
+    StoreError::Damaged {
+        slot,
+        what: format!("the record of key {}", key.escape_ascii()),
+    }
 }

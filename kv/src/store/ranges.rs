@@ -12,7 +12,7 @@ use super::{
 };
 
 impl Store {
-    fn carry_out(
+    pub(super) fn carry_out(
         &self,
         work: impl FnOnce(&mut Batch<'_>) -> Result<(), Fault> + Send + 'static,
     ) -> Result<(), StoreError> {
@@ -55,7 +55,13 @@ impl RangeStore for Store {
         records: Vec<Record>,
         through: Option<Position>,
     ) -> Result<(), StoreError> {
-        let merge = Merge { slot, copy, records, through, acknowledged: None };
+        let merge = Merge {
+            slot,
+            copy,
+            records,
+            through,
+            acknowledged: None,
+        };
         self.writer().wait(Work::Merge(merge))
     }
 
@@ -118,6 +124,8 @@ impl RangeStore for Store {
     fn last_position(&self, slot: Slot) -> Result<Position, StoreError> {
         // Every position is committed here before anything else is done with it, so the watermark
         // of an owner's copy is the highest that anybody has seen.
-        Ok(RangeStore::watermark(self, slot, Copy::Live)?.held.unwrap_or_default())
+        Ok(RangeStore::watermark(self, slot, Copy::Live)?
+            .held
+            .unwrap_or_default())
     }
 }

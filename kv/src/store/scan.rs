@@ -43,11 +43,18 @@ impl Reading {
         };
         let (area, records, versions) =
             open().map_err(|error| StoreFault::engine("read", &error))?;
-        let area = area.ok_or_else(missing)?.ok_or_else(|| StoreError::Damaged {
-            slot,
-            what: format!("the row of area {}", id.0),
-        })?;
-        Ok(Self { id, area, records, versions })
+        let area = area
+            .ok_or_else(missing)?
+            .ok_or_else(|| StoreError::Damaged {
+                slot,
+                what: format!("the row of area {}", id.0),
+            })?;
+        Ok(Self {
+            id,
+            area,
+            records,
+            versions,
+        })
     }
 
     pub fn get(&self, key: &[u8]) -> Result<Option<Record>, StoreError> {
@@ -64,12 +71,14 @@ impl Reading {
         &self,
     ) -> Result<impl Iterator<Item = Result<Record, StoreError>> + Send + use<>, StoreError> {
         let (first, end) = tables::area_bounds(self.id);
-        let rows = self.records.range(first.as_slice()..end.as_slice()).map_err(fault)?;
+        let rows = self
+            .records
+            .range(first.as_slice()..end.as_slice())
+            .map_err(fault)?;
         let slot = self.area.slot;
         Ok(rows.map(move |row| {
             let (key, row) = row.map_err(fault)?;
-            tables::parse_record(key.value(), row.value())
-                .ok_or_else(|| damaged(slot, key.value()))
+            tables::parse_record(key.value(), row.value()).ok_or_else(|| damaged(slot, key.value()))
         }))
     }
 
@@ -80,10 +89,15 @@ impl Reading {
     ) -> Result<impl Iterator<Item = Result<Record, StoreError>> + Send + use<>, StoreError> {
         let (first, end) = tables::area_bounds(self.id);
         let first = match from {
-            Some(from) => tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec(),
+            Some(from) => {
+                tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec()
+            }
             None => first.to_vec(),
         };
-        let rows = self.versions.range(first.as_slice()..end.as_slice()).map_err(fault)?;
+        let rows = self
+            .versions
+            .range(first.as_slice()..end.as_slice())
+            .map_err(fault)?;
         Ok(rows.map(move |row| {
             let (_, key) = row.map_err(fault)?;
             let key = key.value();
@@ -98,10 +112,15 @@ impl Reading {
     ) -> Result<impl Iterator<Item = Result<Position, StoreError>> + use<>, StoreError> {
         let (first, end) = tables::area_bounds(self.id);
         let first = match from {
-            Some(from) => tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec(),
+            Some(from) => {
+                tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec()
+            }
             None => first.to_vec(),
         };
-        let rows = self.versions.range(first.as_slice()..end.as_slice()).map_err(fault)?;
+        let rows = self
+            .versions
+            .range(first.as_slice()..end.as_slice())
+            .map_err(fault)?;
         let slot = self.area.slot;
         Ok(rows.map(move |row| {
             let (key, _) = row.map_err(fault)?;
@@ -133,7 +152,11 @@ impl Reading {
         let at = cut.or(held).ok_or(StoreError::Pending { slot, held })?;
         let reached = held.filter(|held| at <= *held && at.reign <= held.reign);
         let Some(reached) = reached else {
-            return Err(StoreError::NotThere { slot, asked: at, held });
+            return Err(StoreError::NotThere {
+                slot,
+                asked: at,
+                held,
+            });
         };
         // A record above the watermark would be in the sum, and cannot be told apart from one that
         // replaced a record below it.
@@ -149,8 +172,16 @@ impl Reading {
             Copy::Staging(_) | Copy::Retained(_) if at == reached => Ok(()),
             Copy::Staging(_) | Copy::Retained(_) => Err(reached),
         };
-        undone.map_err(|oldest| StoreError::CutTrimmed { slot, cut: at, oldest })?;
-        Ok(DigestAt { cut: at, digest: sum.to_bytes(), records: sum.records })
+        undone.map_err(|oldest| StoreError::CutTrimmed {
+            slot,
+            cut: at,
+            oldest,
+        })?;
+        Ok(DigestAt {
+            cut: at,
+            digest: sum.to_bytes(),
+            records: sum.records,
+        })
     }
 }
 
@@ -161,14 +192,17 @@ pub(super) fn get_live(
     slot: Slot,
     key: &[u8],
 ) -> Result<Option<Record>, StoreError> {
-    let missing = StoreError::Missing { slot, copy: Copy::Live };
+    let missing = StoreError::Missing {
+        slot,
+        copy: Copy::Live,
+    };
     let id = shared.catalog().find(slot, Copy::Live).ok_or(missing)?;
     let row_key = tables::record_key(id, key);
-    let read = || -> Result<_, redb::Error> {
-        let records = database.begin_read()?.open_table(RECORDS)?;
-        Ok(records.get(row_key.as_slice())?)
-    };
-    let row = read().map_err(|error| StoreFault::engine("read", &error))?;
+    let open = || -> Result<Rows, redb::Error> { Ok(database.begin_read()?.open_table(RECORDS)?) };
+    // The row is a view of a page, which only the table keeps from being written over: it must
+    // outlive the row.
+    let records = open().map_err(|error| StoreFault::engine("read", &error))?;
+    let row = records.get(row_key.as_slice()).map_err(fault)?;
     row.map(|row| tables::parse_record(&row_key, row.value()).ok_or_else(|| damaged(slot, key)))
         .transpose()
 }

@@ -63,7 +63,11 @@ pub(super) fn record_row(record: &Record) -> Vec<u8> {
     let mut row = Vec::with_capacity(ROW_HEADER_BYTES + value.len());
     row.extend_from_slice(&record.version.reign.0.to_be_bytes());
     row.extend_from_slice(&record.version.seq.to_be_bytes());
-    row.push(if record.value.is_some() { PUT } else { TOMBSTONE });
+    row.push(if record.value.is_some() {
+        PUT
+    } else {
+        TOMBSTONE
+    });
     row.extend_from_slice(value);
     row
 }
@@ -160,7 +164,11 @@ mod tests {
     fn rows_come_back_as_they_went() {
         let at = Position::new(Epoch(3), 9);
         for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"v"))] {
-            let record = Record { key: Bytes::from_static(b"k"), version: at, value };
+            let record = Record {
+                key: Bytes::from_static(b"k"),
+                version: at,
+                value,
+            };
             let key = record_key(AreaId(7), &record.key);
             assert_eq!(parse_record(&key, &record_row(&record)), Some(record));
         }
@@ -169,7 +177,10 @@ mod tests {
         area.complete = true;
         let back = parse_area(&area_row(&area)).unwrap();
         assert_eq!(area_row(&back), area_row(&area));
-        assert_eq!((back.slot, back.role, back.held), (area.slot, area.role, area.held));
+        assert_eq!(
+            (back.slot, back.role, back.held),
+            (area.slot, area.role, area.held)
+        );
         assert_eq!(parse_version_key(&version_key(AreaId(1), at)), Some(at));
     }
 

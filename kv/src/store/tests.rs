@@ -19,11 +19,19 @@ fn at(reign: u64, seq: u64) -> Position {
 
 fn put(key: &str, version: Position, value: &str) -> Record {
     let value = Some(Bytes::copy_from_slice(value.as_bytes()));
-    Record { key: Bytes::copy_from_slice(key.as_bytes()), version, value }
+    Record {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        version,
+        value,
+    }
 }
 
 fn tombstone(key: &str, version: Position) -> Record {
-    Record { key: Bytes::copy_from_slice(key.as_bytes()), version, value: None }
+    Record {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        version,
+        value: None,
+    }
 }
 
 fn open() -> (tempfile::TempDir, Store) {
@@ -41,7 +49,10 @@ fn live() -> (tempfile::TempDir, Store) {
 }
 
 fn value(store: &Store, key: &str) -> Option<Option<Bytes>> {
-    store.get(SLOT, key.as_bytes()).unwrap().map(|record| record.value)
+    store
+        .get(SLOT, key.as_bytes())
+        .unwrap()
+        .map(|record| record.value)
 }
 
 fn naive(records: impl IntoIterator<Item = Record>) -> [u8; 32] {
@@ -55,14 +66,22 @@ fn naive(records: impl IntoIterator<Item = Record>) -> [u8; 32] {
 #[test]
 fn newest_version_wins_whatever_the_order_of_arrival() {
     let (_dir, store) = live();
-    let records = [put("k", at(1, 2), "new"), put("k", at(1, 1), "old"), put("j", at(1, 3), "j")];
+    let records = [
+        put("k", at(1, 2), "new"),
+        put("k", at(1, 1), "old"),
+        put("j", at(1, 3), "j"),
+    ];
     for record in records {
         store.merge(SLOT, Copy::Live, vec![record], None).unwrap();
     }
     assert_eq!(value(&store, "k"), Some(Some(Bytes::from("new"))));
     // A newer reign beats a higher seq.
-    store.merge(SLOT, Copy::Live, vec![put("k", at(2, 1), "reign 2")], None).unwrap();
-    store.merge(SLOT, Copy::Live, vec![put("k", at(1, 9), "stray")], None).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(2, 1), "reign 2")], None)
+        .unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 9), "stray")], None)
+        .unwrap();
     assert_eq!(value(&store, "k"), Some(Some(Bytes::from("reign 2"))));
     assert_eq!(value(&store, "absent"), None);
 }
@@ -71,50 +90,94 @@ fn newest_version_wins_whatever_the_order_of_arrival() {
 fn tombstones_are_kept_copied_and_digested() {
     let (_dir, store) = live();
     let empty = store.digest(SLOT, Copy::Live, None).unwrap().digest;
-    store.merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None).unwrap();
-    store.merge(SLOT, Copy::Live, vec![tombstone("k", at(1, 2))], None).unwrap();
-    store.merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None).unwrap();
-    assert_eq!(value(&store, "k"), Some(None), "the put came late and does not return");
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None)
+        .unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![tombstone("k", at(1, 2))], None)
+        .unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None)
+        .unwrap();
+    assert_eq!(
+        value(&store, "k"),
+        Some(None),
+        "the put came late and does not return"
+    );
     assert_eq!(store.count(SLOT).unwrap(), 0);
-    let cut: Vec<Record> =
-        store.read_cut(SLOT).unwrap().records.collect::<Result<_, _>>().unwrap();
+    let cut: Vec<Record> = store
+        .read_cut(SLOT)
+        .unwrap()
+        .records
+        .collect::<Result<_, _>>()
+        .unwrap();
     assert_eq!(cut, [tombstone("k", at(1, 2))]);
     let digest = store.digest(SLOT, Copy::Live, None).unwrap();
     assert_eq!((digest.digest, digest.cut), (naive(cut), at(1, 2)));
     assert_ne!(digest.digest, empty);
-    assert_ne!(digest.digest, naive([put("k", at(1, 2), "")]), "an empty value is not a tombstone");
+    assert_ne!(
+        digest.digest,
+        naive([put("k", at(1, 2), "")]),
+        "an empty value is not a tombstone"
+    );
 }
 
 #[test]
 fn staging_is_hidden_until_promoted() {
     let (_dir, store) = open();
     store.open_staging(SESSION, 1, &[SLOT]).unwrap();
-    store.merge(SLOT, STAGING, vec![put("k", at(1, 1), "v")], None).unwrap();
-    let hidden = |error| matches!(error, StoreError::Missing { copy: Copy::Live, .. });
+    store
+        .merge(SLOT, STAGING, vec![put("k", at(1, 1), "v")], None)
+        .unwrap();
+    let hidden = |error| {
+        matches!(
+            error,
+            StoreError::Missing {
+                copy: Copy::Live,
+                ..
+            }
+        )
+    };
     assert!(hidden(store.get(SLOT, b"k").unwrap_err()));
     assert!(hidden(store.count(SLOT).unwrap_err()));
     assert!(hidden(store.read_cut(SLOT).unwrap_err()));
     assert!(hidden(store.tail(SLOT, None).unwrap_err()));
     assert!(hidden(store.last_position(SLOT).unwrap_err()));
-    let before = Watermark { held: None, pending: true };
+    let before = Watermark {
+        held: None,
+        pending: true,
+    };
     assert_eq!(store.watermark(SLOT, STAGING).unwrap(), before);
 
     store.mark_complete(SLOT, SESSION, at(1, 0)).unwrap();
     let held = Some(at(1, 1));
-    assert_eq!(store.watermark(SLOT, STAGING).unwrap(), Watermark { held, pending: false });
+    assert_eq!(
+        store.watermark(SLOT, STAGING).unwrap(),
+        Watermark {
+            held,
+            pending: false
+        }
+    );
     store.promote(SESSION, &[SLOT]).unwrap();
     store.promote(SESSION, &[SLOT]).unwrap();
     assert_eq!(value(&store, "k"), Some(Some(Bytes::from("v"))));
     assert_eq!(store.count(SLOT).unwrap(), 1);
-    assert!(matches!(store.watermark(SLOT, STAGING), Err(StoreError::Missing { .. })));
+    assert!(matches!(
+        store.watermark(SLOT, STAGING),
+        Err(StoreError::Missing { .. })
+    ));
 }
 
 #[test]
 fn staging_beside_a_live_copy_of_another_slot_stays_apart() {
     let (_dir, store) = live();
-    store.merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "live")], None).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "live")], None)
+        .unwrap();
     store.open_staging(SESSION, 1, &[Slot(4)]).unwrap();
-    store.merge(Slot(4), STAGING, vec![put("k", at(1, 5), "staged")], None).unwrap();
+    store
+        .merge(Slot(4), STAGING, vec![put("k", at(1, 5), "staged")], None)
+        .unwrap();
     assert_eq!(value(&store, "k"), Some(Some(Bytes::from("live"))));
     store.drop_staging(SESSION).unwrap();
     assert_eq!(value(&store, "k"), Some(Some(Bytes::from("live"))));
@@ -125,26 +188,46 @@ fn staging_beside_a_live_copy_of_another_slot_stays_apart() {
 fn a_new_attempt_starts_empty_and_the_same_attempt_keeps_what_it_has() {
     let (_dir, store) = open();
     store.open_staging(SESSION, 1, &[SLOT]).unwrap();
-    store.merge(SLOT, STAGING, vec![put("k", at(1, 1), "v")], Some(at(1, 1))).unwrap();
+    store
+        .merge(SLOT, STAGING, vec![put("k", at(1, 1), "v")], Some(at(1, 1)))
+        .unwrap();
     store.open_staging(SESSION, 1, &[SLOT]).unwrap();
     assert_eq!(store.digest(SLOT, STAGING, None).unwrap().records, 1);
     store.open_staging(SESSION, 2, &[SLOT]).unwrap();
-    let fresh = Holding { slot: SLOT, copy: STAGING, attempt: 2, watermark: None, complete: false };
+    let fresh = Holding {
+        slot: SLOT,
+        copy: STAGING,
+        attempt: 2,
+        watermark: None,
+        complete: false,
+    };
     assert_eq!(store.holdings().unwrap(), [fresh]);
     store.open_staging(SessionId(8), 1, &[SLOT]).unwrap();
-    assert!(matches!(store.watermark(SLOT, STAGING), Err(StoreError::Missing { .. })));
+    assert!(matches!(
+        store.watermark(SLOT, STAGING),
+        Err(StoreError::Missing { .. })
+    ));
 }
 
 #[test]
 fn retained_copies_are_not_served_and_go_only_by_name() {
     let (_dir, store) = live();
-    store.merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None)
+        .unwrap();
     store.retain(SESSION, &[SLOT, Slot(9)]).unwrap();
-    assert!(matches!(store.get(SLOT, b"k"), Err(StoreError::Missing { .. })));
+    assert!(matches!(
+        store.get(SLOT, b"k"),
+        Err(StoreError::Missing { .. })
+    ));
     let retained = Copy::Retained(SESSION);
     assert_eq!(store.digest(SLOT, retained, None).unwrap().records, 1);
     store.drop_retained(SessionId(1), &[SLOT]).unwrap();
-    assert_eq!(store.holdings().unwrap().len(), 1, "another session's permit deletes nothing");
+    assert_eq!(
+        store.holdings().unwrap().len(),
+        1,
+        "another session's permit deletes nothing"
+    );
     store.drop_retained(SESSION, &[SLOT]).unwrap();
     assert!(store.holdings().unwrap().is_empty());
 }
@@ -153,7 +236,9 @@ fn retained_copies_are_not_served_and_go_only_by_name() {
 fn dropped_copies_leave_nothing_behind() {
     let (dir, store) = open();
     store.open_staging(SESSION, 1, &[SLOT]).unwrap();
-    let records = (1..=2_000).map(|seq| put(&format!("k{seq}"), at(1, seq), "v")).collect();
+    let records = (1..=2_000)
+        .map(|seq| put(&format!("k{seq}"), at(1, seq), "v"))
+        .collect();
     store.merge(SLOT, STAGING, records, None).unwrap();
     store.drop_staging(SESSION).unwrap();
     // Closing waits for nothing: what is not deleted yet goes on at the next start.
@@ -161,7 +246,11 @@ fn dropped_copies_leave_nothing_behind() {
     let store = Store::open(dir.path()).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while store.rows() > 0 {
-        assert!(std::time::Instant::now() < deadline, "{} rows left", store.rows());
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{} rows left",
+            store.rows()
+        );
         std::thread::yield_now();
     }
 }
@@ -179,30 +268,61 @@ fn a_tail_has_the_newest_record_of_each_key_above_a_position() {
     let tail = |from| {
         let cut = store.tail(SLOT, from).unwrap();
         assert_eq!(cut.position, at(1, 4));
-        cut.records.map(|record| record.unwrap().version.seq).collect::<Vec<_>>()
+        cut.records
+            .map(|record| record.unwrap().version.seq)
+            .collect::<Vec<_>>()
     };
     assert_eq!(tail(Some(at(1, 2))), [3, 4]);
     assert_eq!(tail(Some(at(1, 4))), [0_u64; 0]);
     assert_eq!(tail(None), [3, 2, 4], "all, in the order of keys");
-    assert_eq!(tail(Some(at(0, 9))), [2, 3, 4], "an older reign is below everything");
+    assert_eq!(
+        tail(Some(at(0, 9))),
+        [2, 3, 4],
+        "an older reign is below everything"
+    );
 }
 
 #[test]
 fn watermark_reports_a_hole_until_it_is_repaired() {
     let (_dir, store) = live();
-    store.merge(SLOT, Copy::Live, vec![put("a", at(1, 1), "1")], None).unwrap();
-    store.merge(SLOT, Copy::Live, vec![put("c", at(1, 3), "3")], None).unwrap();
-    let holed = Watermark { held: Some(at(1, 1)), pending: true };
+    store
+        .merge(SLOT, Copy::Live, vec![put("a", at(1, 1), "1")], None)
+        .unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("c", at(1, 3), "3")], None)
+        .unwrap();
+    let holed = Watermark {
+        held: Some(at(1, 1)),
+        pending: true,
+    };
     assert_eq!(store.watermark(SLOT, Copy::Live).unwrap(), holed);
-    assert!(matches!(store.digest(SLOT, Copy::Live, None), Err(StoreError::Pending { .. })));
-    store.merge(SLOT, Copy::Live, vec![put("b", at(1, 2), "2")], Some(at(1, 2))).unwrap();
-    let whole = Watermark { held: Some(at(1, 3)), pending: false };
+    assert!(matches!(
+        store.digest(SLOT, Copy::Live, None),
+        Err(StoreError::Pending { .. })
+    ));
+    store
+        .merge(
+            SLOT,
+            Copy::Live,
+            vec![put("b", at(1, 2), "2")],
+            Some(at(1, 2)),
+        )
+        .unwrap();
+    let whole = Watermark {
+        held: Some(at(1, 3)),
+        pending: false,
+    };
     assert_eq!(store.watermark(SLOT, Copy::Live).unwrap(), whole);
     // The first write of a reign waits until the base of that reign is held.
-    store.merge(SLOT, Copy::Live, vec![put("d", at(5, 1), "4")], None).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("d", at(5, 1), "4")], None)
+        .unwrap();
     assert!(store.watermark(SLOT, Copy::Live).unwrap().pending);
     store.begin_reign(&[(SLOT, Epoch(5))]).unwrap();
-    let whole = Watermark { held: Some(at(5, 1)), pending: false };
+    let whole = Watermark {
+        held: Some(at(5, 1)),
+        pending: false,
+    };
     assert_eq!(store.watermark(SLOT, Copy::Live).unwrap(), whole);
 }
 
@@ -224,7 +344,11 @@ fn digest_at_an_earlier_cut_equals_a_naive_recomputation() {
     }
     for (seq, expected) in (0..).zip(&expected) {
         let found = store.digest(SLOT, Copy::Live, Some(at(1, seq))).unwrap();
-        assert_eq!((found.cut, &found.digest), (at(1, seq), expected), "cut {seq}");
+        assert_eq!(
+            (found.cut, &found.digest),
+            (at(1, seq), expected),
+            "cut {seq}"
+        );
     }
     let ahead = store.digest(SLOT, Copy::Live, Some(at(1, 301)));
     assert!(matches!(ahead, Err(StoreError::NotThere { .. })));
@@ -244,8 +368,13 @@ fn an_old_cut_after_a_restart_is_refused_by_name() {
     drop(store);
     let store = Store::open(dir.path()).unwrap();
     let trimmed = store.digest(SLOT, Copy::Live, Some(at(1, 3)));
-    assert!(matches!(trimmed, Err(StoreError::CutTrimmed { .. })), "{trimmed:?}");
-    store.merge(SLOT, Copy::Live, vec![put("j", at(1, 6), "v")], None).unwrap();
+    assert!(
+        matches!(trimmed, Err(StoreError::CutTrimmed { .. })),
+        "{trimmed:?}"
+    );
+    store
+        .merge(SLOT, Copy::Live, vec![put("j", at(1, 6), "v")], None)
+        .unwrap();
     let told = store.digest(SLOT, Copy::Live, Some(at(1, 5))).unwrap();
     assert_eq!(told.digest, naive([put("k", at(1, 5), "v")]));
 }
@@ -254,7 +383,9 @@ fn an_old_cut_after_a_restart_is_refused_by_name() {
 fn everything_acknowledged_is_there_after_a_kill() {
     let (dir, store) = live();
     store.open_staging(SESSION, 3, &[Slot(9)]).unwrap();
-    store.merge(Slot(9), STAGING, vec![put("s", at(1, 4), "s")], None).unwrap();
+    store
+        .merge(Slot(9), STAGING, vec![put("s", at(1, 4), "s")], None)
+        .unwrap();
     for seq in 1..=50 {
         let record = put(&format!("k{seq}"), at(1, seq), "v");
         store.merge(SLOT, Copy::Live, vec![record], None).unwrap();
@@ -267,7 +398,10 @@ fn everything_acknowledged_is_there_after_a_kill() {
     assert_eq!(reopened.holdings().unwrap(), holdings);
     assert_eq!(reopened.count(SLOT).unwrap(), 50);
     assert_eq!(reopened.last_position(SLOT).unwrap(), at(1, 50));
-    let staged = Watermark { held: None, pending: true };
+    let staged = Watermark {
+        held: None,
+        pending: true,
+    };
     assert_eq!(reopened.watermark(Slot(9), STAGING).unwrap(), staged);
     assert_eq!(
         reopened.digest(SLOT, Copy::Live, None).unwrap(),
@@ -279,21 +413,32 @@ fn everything_acknowledged_is_there_after_a_kill() {
 fn a_second_process_is_refused_and_another_format_named() {
     let (dir, store) = open();
     let second = Store::open(dir.path()).unwrap_err();
-    assert!(matches!(second, super::OpenError::Engine { .. }), "{second}");
+    assert!(
+        matches!(second, super::OpenError::Engine { .. }),
+        "{second}"
+    );
     drop(store);
     {
         let database = redb::Database::create(dir.path().join(super::FILE)).unwrap();
         let txn = database.begin_write().unwrap();
-        txn.open_table(super::META).unwrap().insert(super::FORMAT_KEY, 99).unwrap();
+        txn.open_table(super::META)
+            .unwrap()
+            .insert(super::FORMAT_KEY, 99)
+            .unwrap();
         txn.commit().unwrap();
     }
-    assert!(matches!(Store::open(dir.path()), Err(super::OpenError::Format { found: 99, .. })));
+    assert!(matches!(
+        Store::open(dir.path()),
+        Err(super::OpenError::Format { found: 99, .. })
+    ));
 }
 
 #[test]
 fn a_cut_does_not_see_later_writes() {
     let (_dir, store) = live();
-    store.merge(SLOT, Copy::Live, vec![put("a", at(1, 1), "1")], None).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("a", at(1, 1), "1")], None)
+        .unwrap();
     let cut = store.read_cut(SLOT).unwrap();
     let more = vec![put("a", at(1, 2), "2"), put("b", at(1, 3), "3")];
     store.merge(SLOT, Copy::Live, more, None).unwrap();
@@ -311,13 +456,75 @@ fn jobs_that_wait_share_a_sync() {
         let answer = answer.clone();
         let record = put(&format!("k{seq}"), at(1, seq), "v");
         let done = Box::new(move |result: Result<(), StoreError>| answer.send(result).unwrap());
-        store.submit(SLOT, Copy::Live, vec![record], Some(at(1, seq - 1)), done).unwrap();
+        store
+            .submit(SLOT, Copy::Live, vec![record], Some(at(1, seq - 1)), done)
+            .unwrap();
     }
     for _ in 0..1_000 {
         answers.recv().unwrap().unwrap();
     }
     let stats = store.stats();
     assert_eq!(stats.jobs.get() - before.1, 1_000);
-    assert!(stats.commits.get() - before.0 < 500, "{} commits", stats.commits.get());
-    assert_eq!(store.standing(SLOT), Some((Some(at(1, 1_000)), Some(at(1, 999)))));
+    assert!(
+        stats.commits.get() - before.0 < 500,
+        "{} commits",
+        stats.commits.get()
+    );
+    assert_eq!(
+        store.standing(SLOT),
+        Some((Some(at(1, 1_000)), Some(at(1, 999))))
+    );
+}
+
+/// redb's row guards do not keep their page from being written over; its own assertions notice.
+#[test]
+fn reads_beside_writes_never_meet_a_page_that_is_used_again() {
+    let (_dir, store) = live();
+    let value = "v".repeat(300);
+    let keys: Vec<_> = (0..50).map(|key| format!("k{key}")).collect();
+    let first = keys
+        .iter()
+        .zip(1..)
+        .map(|(key, seq)| put(key, at(1, seq), &value))
+        .collect();
+    store.merge(SLOT, Copy::Live, first, None).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    for key in &keys {
+                        let found = store.get(SLOT, key.as_bytes()).unwrap().unwrap();
+                        assert_eq!(found.value.as_deref(), Some(value.as_bytes()));
+                        assert_eq!(found.key, key.as_bytes());
+                    }
+                }
+            });
+        }
+        for round in 1..=150 {
+            let again = keys.iter().zip(1..);
+            let again = again
+                .map(|(key, seq)| put(key, at(1, round * 50 + seq), &value))
+                .collect();
+            store.merge(SLOT, Copy::Live, again, None).unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_breaks_the_store_and_says_so() {
+    let (_dir, store) = live();
+    let failed = store.failed();
+    let answer = tokio::task::spawn_blocking({
+        let store = store.clone();
+        move || store.carry_out(|_| panic!("as an assertion of the engine would"))
+    });
+    assert!(answer.await.unwrap().is_err());
+    let failed = tokio::time::timeout(std::time::Duration::from_secs(10), failed).await;
+    assert!(failed.unwrap().to_string().contains("panicked"));
+    assert!(matches!(
+        store.get(SLOT, b"k"),
+        Err(StoreError::Backend { .. })
+    ));
 }

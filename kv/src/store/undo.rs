@@ -105,7 +105,10 @@ impl Undo {
             *rings = Rings::default();
         }
         let Rings { by_area, count } = &mut *rings;
-        let fresh = || Ring { since: noted.start, changes: VecDeque::new() };
+        let fresh = || Ring {
+            since: noted.start,
+            changes: VecDeque::new(),
+        };
         let ring = by_area.entry(noted.area).or_insert_with(fresh);
         *count -= ring.changes.len();
         ring.note(noted.floor, noted.deltas);
@@ -131,7 +134,11 @@ impl Undo {
         if cut < ring.since {
             return Err(ring.since);
         }
-        for change in ring.changes.iter().filter(|change| cut < change.at && change.at <= held) {
+        for change in ring
+            .changes
+            .iter()
+            .filter(|change| cut < change.at && change.at <= held)
+        {
             let Delta { added, removed } = change.delta;
             added.into_iter().for_each(|hash| sum.remove(hash));
             removed.into_iter().for_each(|hash| sum.add(hash));
@@ -142,7 +149,10 @@ impl Undo {
     /// Forgets an area that is no longer live.
     pub fn forget(&self, area: AreaId) {
         let mut rings = self.rings();
-        let kept = rings.by_area.remove(&area).map_or(0, |ring| ring.changes.len());
+        let kept = rings
+            .by_area
+            .remove(&area)
+            .map_or(0, |ring| ring.changes.len());
         rings.count -= kept;
     }
 }

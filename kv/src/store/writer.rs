@@ -44,7 +44,11 @@ pub(super) type Other = Box<dyn FnOnce(&mut Batch<'_>) -> Result<(), Fault> + Se
 impl Work {
     fn payload_bytes(&self) -> usize {
         match self {
-            Self::Merge(merge) => merge.records.iter().map(|record| record.payload_bytes()).sum(),
+            Self::Merge(merge) => merge
+                .records
+                .iter()
+                .map(|record| record.payload_bytes())
+                .sum(),
             Self::Other(_) => 0,
         }
     }
@@ -71,7 +75,10 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("kv-writer".to_owned())
             .spawn(move || run(&database, catalog, &shared, &waiting))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
     }
 
     fn jobs(&self) -> &SyncSender<Job> {
@@ -96,7 +103,9 @@ impl Writer {
         if self.jobs().send(Job { work, done }).is_err() {
             return Err(StoreFault::closed().into());
         }
-        answered.recv().unwrap_or_else(|_| Err(StoreFault::closed().into()))
+        answered
+            .recv()
+            .unwrap_or_else(|_| Err(StoreFault::closed().into()))
     }
 }
 
@@ -114,10 +123,28 @@ impl Drop for Writer {
 
 fn full() -> StoreError {
     let source = format!("{QUEUE} jobs wait for the disk already");
-    StoreError::Backend { doing: "queue a write", source: source.into() }
+    StoreError::Backend {
+        doing: "queue a write",
+        source: source.into(),
+    }
+}
+
+/// Tells everybody that the store is broken when the writer's thread panics: the engine asserts
+/// what it relies on.
+struct LastWords<'a>(&'a Shared);
+
+impl Drop for LastWords<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let fault = StoreFault::panicked();
+            tracing::error!(error = %fault, "the writer panicked, the store takes nothing more");
+            self.0.break_with(fault);
+        }
+    }
 }
 
 fn run(database: &Database, mut catalog: Catalog, shared: &Shared, waiting: &Receiver<Job>) {
+    let _last_words = LastWords(shared);
     let mut sweeping = true;
     loop {
         let mut jobs = Vec::new();
@@ -194,7 +221,10 @@ fn commit(
         }
         let more = batch.sweep()?;
         let mut outcome = batch.close()?;
-        outcome.noted.drain(..).for_each(|noted| shared.undo.note(noted));
+        outcome
+            .noted
+            .drain(..)
+            .for_each(|noted| shared.undo.note(noted));
         txn.commit()?;
         Ok((outcome, more))
     })();

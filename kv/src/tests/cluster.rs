@@ -53,11 +53,7 @@ impl Cluster {
         Self::start_with(count, members, |_| Settings::default()).await
     }
 
-    pub async fn start_with(
-        count: u16,
-        members: u16,
-        settings: impl Fn(u16) -> Settings,
-    ) -> Self {
+    pub async fn start_with(count: u16, members: u16, settings: impl Fn(u16) -> Settings) -> Self {
         let replication = Replication { rf: 3, w: 2, r: 2 };
         let mut slots = SlotTable::empty(SLOT_BITS, 3);
         for slot in slots.slots() {
@@ -113,8 +109,10 @@ impl Cluster {
         for (handle, node) in cluster.nodes.iter().flatten().enumerate() {
             let handle = Handle(u16::try_from(handle).unwrap());
             let table = &cluster.snapshot.layout.slots;
-            let held: Vec<_> =
-                table.slots().filter(|slot| table.list(*slot).contains(&handle)).collect();
+            let held: Vec<_> = table
+                .slots()
+                .filter(|slot| table.list(*slot).contains(&handle))
+                .collect();
             node.node.store.open_live(&held).unwrap();
             let reigns: Vec<_> = held.iter().map(|slot| (*slot, Epoch(1))).collect();
             node.node.store.begin_reign(&reigns).unwrap();
@@ -133,13 +131,22 @@ impl Cluster {
         let address = endpoint.map_or("127.0.0.1:0".to_owned(), |endpoint| endpoint.to_string());
         let listener = TcpListener::bind(address).await.unwrap();
         let endpoint = Endpoint::new(listener.local_addr().unwrap().to_string()).unwrap();
-        let guard =
-            EpochGuard::detached(NodeView::unknown(self.snapshot.ring.clone(), node_id(handle)));
+        let guard = EpochGuard::detached(NodeView::unknown(
+            self.snapshot.ring.clone(),
+            node_id(handle),
+        ));
         let store = Store::open(dir.path()).unwrap();
         let node = Node::start(guard.clone(), store, settings);
         let stop = CancellationToken::new();
         let serving = serve::serve(serve::routes(&node), listener, stop.clone());
-        TestNode { node, guard, dir, endpoint, stop, serving }
+        TestNode {
+            node,
+            guard,
+            dir,
+            endpoint,
+            stop,
+            serving,
+        }
     }
 
     /// The present snapshot, to watchers and to every node.
@@ -152,12 +159,15 @@ impl Cluster {
 
     pub fn publish_to_clients(&self) {
         let message = snapshot::encode(&self.snapshot).message();
-        self.published.send_replace(Some((self.snapshot.epoch, message)));
+        self.published
+            .send_replace(Some((self.snapshot.epoch, message)));
     }
 
     /// One node adopts the present snapshot.
     pub fn adopt(&self, handle: usize) {
-        let Some(node) = &self.nodes[handle] else { return };
+        let Some(node) = &self.nodes[handle] else {
+            return;
+        };
         let handle = u16::try_from(handle).unwrap();
         let lookup = Lookup::compile(Arc::new(self.snapshot.clone())).unwrap();
         node.guard.adopt(NodeView {
@@ -192,7 +202,14 @@ impl Cluster {
     /// A transition of one slot at a step, or none.
     pub fn transit(&mut self, slot: Slot, to: &[u16], step: Option<Step>) {
         let changed = step.is_none_or(Step::changes_sets);
-        self.next_epoch(if changed { std::slice::from_ref(&slot) } else { &[] }, false);
+        self.next_epoch(
+            if changed {
+                std::slice::from_ref(&slot)
+            } else {
+                &[]
+            },
+            false,
+        );
         self.snapshot.transition = step.map(|step| Transition {
             id: annulus_ring::TransitionId(1),
             step,
@@ -214,11 +231,19 @@ impl Cluster {
         node.stop.cancel();
         node.serving.await.unwrap();
         node.node.stop().await;
-        let TestNode { node, dir, endpoint, .. } = node;
+        let TestNode {
+            node,
+            dir,
+            endpoint,
+            ..
+        } = node;
         // Handlers that were cut off may hold the node a moment longer, and so the file.
         let weak = Arc::downgrade(&node);
         drop(node);
-        until("the killed node lets go of its store", || weak.strong_count() == 0).await;
+        until("the killed node lets go of its store", || {
+            weak.strong_count() == 0
+        })
+        .await;
         self.down[handle] = Some((dir, endpoint));
     }
 
@@ -226,7 +251,9 @@ impl Cluster {
     pub async fn restart(&mut self, handle: usize) {
         let (dir, endpoint) = self.down[handle].take().unwrap();
         let number = u16::try_from(handle).unwrap();
-        let node = self.run(number, dir, Some(endpoint), Settings::default()).await;
+        let node = self
+            .run(number, dir, Some(endpoint), Settings::default())
+            .await;
         self.nodes[handle] = Some(node);
     }
 
@@ -240,7 +267,13 @@ impl Cluster {
             .connect_lazy()
             .unwrap();
         ring.ready(Duration::from_secs(10)).await.unwrap();
-        KvClient::with_config(ring, KvClientConfig { deadline, ..KvClientConfig::default() })
+        KvClient::with_config(
+            ring,
+            KvClientConfig {
+                deadline,
+                ..KvClientConfig::default()
+            },
+        )
     }
 
     pub fn slot(&self, key: &[u8]) -> Slot {
@@ -261,9 +294,8 @@ impl Cluster {
     /// Whether this node's live copy has a value for the key.
     pub fn has(&self, handle: usize, key: &[u8], value: &[u8]) -> bool {
         let record = self.node(handle).node.store.get(self.slot(key), key);
-        record.is_ok_and(|record| {
-            record.is_some_and(|record| record.value.as_deref() == Some(value))
-        })
+        record
+            .is_ok_and(|record| record.is_some_and(|record| record.value.as_deref() == Some(value)))
     }
 }
 
@@ -317,5 +349,8 @@ async fn serve_watch(
     let service = v1::watch_server::WatchServer::new(Watched(events));
     let mut routes = tonic::service::RoutesBuilder::default();
     routes.add_service(service);
-    (endpoint, serve::serve(routes, listener, CancellationToken::new()))
+    (
+        endpoint,
+        serve::serve(routes, listener, CancellationToken::new()),
+    )
 }

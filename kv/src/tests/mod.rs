@@ -2,4 +2,3 @@
 
 mod cluster;
 mod paths;
-mod bench;

@@ -25,7 +25,11 @@ async fn what_is_put_is_read_until_it_is_deleted() {
     assert_eq!(found.version, Some(first.version));
     let second = client.put(b"k", "").await.unwrap();
     assert!(second.version > first.version);
-    assert_eq!(client.get(b"k").await.unwrap().value, Some(Bytes::new()), "empty is a value");
+    assert_eq!(
+        client.get(b"k").await.unwrap().value,
+        Some(Bytes::new()),
+        "empty is a value"
+    );
     let third = client.delete(b"k").await.unwrap();
     let found = client.get(b"k").await.unwrap();
     assert_eq!((found.value, found.version), (None, Some(third.version)));
@@ -39,7 +43,10 @@ async fn what_is_put_is_read_until_it_is_deleted() {
     })
     .await;
     let any = client.get_any(b"k").await.unwrap();
-    assert_eq!((any.version, any.watermark), (Some(third.version), Some(third.version)));
+    assert_eq!(
+        (any.version, any.watermark),
+        (Some(third.version), Some(third.version))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,14 +80,25 @@ async fn bad_input_gets_a_named_error_and_changes_nothing() {
     use crate::pb::{self, kv_client::KvClient as Stub, refused::Cause};
     let cluster = Cluster::start(3, 3).await;
     let client = cluster.client().await;
-    assert!(matches!(client.put(b"", "v").await, Err(Error::Limit(LimitError::KeyEmpty))));
+    assert!(matches!(
+        client.put(b"", "v").await,
+        Err(Error::Limit(LimitError::KeyEmpty))
+    ));
     let long = client.put(b"k", vec![0; (1 << 20) + 1]).await;
-    assert!(matches!(long, Err(Error::Limit(LimitError::ValueTooLong { .. }))));
+    assert!(matches!(
+        long,
+        Err(Error::Limit(LimitError::ValueTooLong { .. }))
+    ));
     // Past the client's own checks.
     let endpoint = &cluster.snapshot.members[0].endpoint;
     let mut stub = Stub::connect(format!("http://{endpoint}")).await.unwrap();
     let stamp = |ring: &str, hops| {
-        Some(pb::Stamp { ring: ring.to_owned(), generation: 1, epoch: 1, hops })
+        Some(pb::Stamp {
+            ring: ring.to_owned(),
+            generation: 1,
+            epoch: 1,
+            hops,
+        })
     };
     let cases = [
         (None, "k", "NoStamp"),
@@ -89,11 +107,20 @@ async fn bad_input_gets_a_named_error_and_changes_nothing() {
         (stamp("test", 1), "", "KeyEmpty"),
     ];
     for (stamp, key, expected) in cases {
-        let request = pb::PutRequest { stamp, key: key.into(), value: "v".into(), timeout_ms: 0 };
+        let request = pb::PutRequest {
+            stamp,
+            key: key.into(),
+            value: "v".into(),
+            timeout_ms: 0,
+        };
         let response = stub.put(request).await.unwrap().into_inner();
         let result = response.result.unwrap().result.unwrap();
-        let pb::write_result::Result::Refused(refused) = result else { panic!("{expected}") };
-        let Some(Cause::Invalid(invalid)) = refused.cause else { panic!("{expected}") };
+        let pb::write_result::Result::Refused(refused) = result else {
+            panic!("{expected}")
+        };
+        let Some(Cause::Invalid(invalid)) = refused.cause else {
+            panic!("{expected}")
+        };
         assert_eq!(invalid.name, expected);
     }
     assert_eq!(client.get(b"k").await.unwrap().version, None);
@@ -109,12 +136,23 @@ async fn with_one_member_down_writes_go_on_and_it_catches_up() {
     for round in 0..20 {
         client.put(&key, format!("during {round}")).await.unwrap();
     }
-    assert_eq!(client.get(&key).await.unwrap().value, Some(Bytes::from("during 19")));
+    assert_eq!(
+        client.get(&key).await.unwrap().value,
+        Some(Bytes::from("during 19"))
+    );
     cluster.restart(2).await;
     cluster.adopt(2);
-    until("the member got what it missed", || cluster.has(2, &key, b"during 19")).await;
+    until("the member got what it missed", || {
+        cluster.has(2, &key, b"during 19")
+    })
+    .await;
     let slot = cluster.slot(&key);
-    let watermark = cluster.node(2).node.store.watermark(slot, Copy::Live).unwrap();
+    let watermark = cluster
+        .node(2)
+        .node
+        .store
+        .watermark(slot, Copy::Live)
+        .unwrap();
     assert!(!watermark.pending, "{watermark:?}: nothing was left out");
 }
 
@@ -125,7 +163,10 @@ async fn without_a_quorum_nothing_is_acknowledged_and_the_outcome_is_unknown() {
     let hasty = cluster.client_with(Duration::from_millis(300)).await;
     let key = cluster.key_of(&[0, 1, 2], 0);
     patient.put(&key, "old").await.unwrap();
-    until("all have the old value", || (0..3).all(|node| cluster.has(node, &key, b"old"))).await;
+    until("all have the old value", || {
+        (0..3).all(|node| cluster.has(node, &key, b"old"))
+    })
+    .await;
     cluster.kill(1).await;
     cluster.kill(2).await;
     let unknown = hasty.put(&key, "new").await.unwrap_err();
@@ -133,11 +174,17 @@ async fn without_a_quorum_nothing_is_acknowledged_and_the_outcome_is_unknown() {
     // The owner alone can neither confirm its reign nor show what is not acknowledged.
     let refused = hasty.get(&key).await.unwrap_err();
     assert!(!refused.is_unknown(), "{refused}");
-    assert_eq!(hasty.get_any(&key).await.unwrap().value, Some(Bytes::from("new")));
+    assert_eq!(
+        hasty.get_any(&key).await.unwrap().value,
+        Some(Bytes::from("new"))
+    );
     // One member back is a quorum: the write is acknowledged after all, and then seen by all.
     cluster.restart(1).await;
     cluster.adopt(1);
-    assert_eq!(patient.get(&key).await.unwrap().value, Some(Bytes::from("new")));
+    assert_eq!(
+        patient.get(&key).await.unwrap().value,
+        Some(Bytes::from("new"))
+    );
     until("the member got it", || cluster.has(1, &key, b"new")).await;
 }
 
@@ -158,7 +205,10 @@ async fn a_restarted_owner_shows_no_record_that_it_alone_holds() {
     cluster.adopt(0);
     cluster.adopt(1);
     // The first read after the start sees it only once another member has it.
-    assert_eq!(patient.get(&key).await.unwrap().value, Some(Bytes::from("new")));
+    assert_eq!(
+        patient.get(&key).await.unwrap().value,
+        Some(Bytes::from("new"))
+    );
     assert!(cluster.has(1, &key, b"new"), "shown before it was safe");
     // Positions go on where they ended: none is given twice in a reign.
     let written = patient.put(&key, "next").await.unwrap();
@@ -170,7 +220,10 @@ async fn a_slow_member_is_not_waited_for() {
     let delay = Duration::from_millis(400);
     let cluster = Cluster::start_with(3, 3, |handle| {
         let replicate_delay = if handle == 2 { delay } else { Duration::ZERO };
-        Settings { replicate_delay, ..Settings::default() }
+        Settings {
+            replicate_delay,
+            ..Settings::default()
+        }
     })
     .await;
     let client = cluster.client().await;
@@ -187,13 +240,19 @@ async fn a_stale_client_is_served_by_the_owner_and_forwarded_by_others() {
     let key = cluster.key_of(&[0, 1, 2], 0);
     let slot = cluster.slot(&key);
     stale.put(&key, "one").await.unwrap();
-    until("all have it", || (0..3).all(|node| cluster.has(node, &key, b"one"))).await;
+    until("all have it", || {
+        (0..3).all(|node| cluster.has(node, &key, b"one"))
+    })
+    .await;
     // The next epoch changes nothing of this slot's: served where it is.
     cluster.next_epoch(&[], false);
     (0..3).for_each(|node| cluster.adopt(node));
     let written = stale.put(&key, "two").await.unwrap();
     assert_eq!(written.epoch, Epoch(2), "the answer says the node's epoch");
-    until("all have it", || (0..3).all(|node| cluster.has(node, &key, b"two"))).await;
+    until("all have it", || {
+        (0..3).all(|node| cluster.has(node, &key, b"two"))
+    })
+    .await;
     // The one after hands the slot to n1; watchers are not told. n0 passes the write on.
     cluster.hand_over(slot, &[1, 0, 2]);
     let reign = [(slot, cluster.snapshot.epoch)];
@@ -203,11 +262,21 @@ async fn a_stale_client_is_served_by_the_owner_and_forwarded_by_others() {
     }
     let written = stale.put(&key, "three").await.unwrap();
     assert_eq!(written.version, Position::new(Epoch(3), 1));
-    assert_eq!(stale.get(&key).await.unwrap().value, Some(Bytes::from("three")));
-    assert_eq!(stale.ring().held().unwrap().epoch, Epoch(1), "it has not heard of it yet");
+    assert_eq!(
+        stale.get(&key).await.unwrap().value,
+        Some(Bytes::from("three"))
+    );
+    assert_eq!(
+        stale.ring().held().unwrap().epoch,
+        Epoch(1),
+        "it has not heard of it yet"
+    );
     let text = {
         let metrics = &cluster.node(0).node.metrics.requests;
-        let forwarded = crate::metrics::Request { op: "put", result: "forwarded" };
+        let forwarded = crate::metrics::Request {
+            op: "put",
+            result: "forwarded",
+        };
         metrics.get_or_create(&forwarded).get()
     };
     assert_eq!(text, 1);
@@ -221,7 +290,11 @@ async fn a_client_ahead_of_its_node_is_served_when_the_node_catches_up() {
     let slot = cluster.slot(&key);
     cluster.next_epoch(&[slot], false);
     cluster.publish_to_clients();
-    client.ring().wait_newer_than(Epoch(1), Duration::from_secs(10)).await.unwrap();
+    client
+        .ring()
+        .wait_newer_than(Epoch(1), Duration::from_secs(10))
+        .await
+        .unwrap();
     let writing = tokio::spawn({
         let (client, key) = (client.clone(), key.clone());
         async move { client.put(&key, "v").await }
@@ -239,12 +312,21 @@ async fn a_gainer_is_fed_but_not_counted_before_the_joint_step() {
     let key = cluster.key_of(&[0, 1, 2], 0);
     let slot = cluster.slot(&key);
     let session = SessionId(1);
-    cluster.node(3).node.store.open_staging(session, 1, &[slot]).unwrap();
+    cluster
+        .node(3)
+        .node
+        .store
+        .open_staging(session, 1, &[slot])
+        .unwrap();
     cluster.transit(slot, &[0, 1, 3], Some(Step::Writing));
     cluster.publish();
     client.put(&key, "dual").await.unwrap();
     let staged = || {
-        let digest = cluster.node(3).node.store.watermark(slot, Copy::Staging(session));
+        let digest = cluster
+            .node(3)
+            .node
+            .store
+            .watermark(slot, Copy::Staging(session));
         digest.is_ok_and(|watermark| watermark.pending)
     };
     until("the gainer got the write into staging", staged).await;
@@ -264,7 +346,12 @@ async fn a_write_in_flight_is_stamped_anew_and_needs_both_lists() {
     let client = cluster.client_with(Duration::from_secs(20)).await;
     let key = cluster.key_of(&[0, 1, 2], 0);
     let slot = cluster.slot(&key);
-    cluster.node(3).node.store.open_staging(SessionId(1), 1, &[slot]).unwrap();
+    cluster
+        .node(3)
+        .node
+        .store
+        .open_staging(SessionId(1), 1, &[slot])
+        .unwrap();
     cluster.transit(slot, &[0, 3, 2], Some(Step::Writing));
     cluster.publish();
     client.put(&key, "first").await.unwrap();
@@ -276,7 +363,10 @@ async fn a_write_in_flight_is_stamped_anew_and_needs_both_lists() {
         let (client, key) = (client.clone(), key.clone());
         async move { client.put(&key, "second").await }
     });
-    until("the owner has committed it", || cluster.has(0, &key, b"second")).await;
+    until("the owner has committed it", || {
+        cluster.has(0, &key, b"second")
+    })
+    .await;
     let seq = {
         cluster.transit(slot, &[0, 3, 2], Some(Step::Joint));
         cluster.publish();
@@ -284,18 +374,28 @@ async fn a_write_in_flight_is_stamped_anew_and_needs_both_lists() {
     };
     // O = {0, 1, 2}, N = {0, 3, 2}: of N two hold it, of O one; not acknowledged.
     let staged = |cluster: &Cluster| {
-        let cut = cluster.node(3).node.store.watermark(slot, Copy::Staging(SessionId(1)));
+        let cut = cluster
+            .node(3)
+            .node
+            .store
+            .watermark(slot, Copy::Staging(SessionId(1)));
         cut.is_ok_and(|watermark| watermark.pending)
     };
     until("the gainer has it", || staged(&cluster)).await;
     assert!(!writing.is_finished());
     // The pending write holds no older epoch up: it was stamped anew.
     let drained = cluster.node(0).guard.drained(vec![slot], seq);
-    tokio::time::timeout(Duration::from_secs(10), drained).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), drained)
+        .await
+        .unwrap();
     cluster.restart(1).await;
     cluster.adopt(1);
     let written = writing.await.unwrap().unwrap();
-    assert_eq!(written.version, Position::new(Epoch(1), 2), "the same position");
+    assert_eq!(
+        written.version,
+        Position::new(Epoch(1), 2),
+        "the same position"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -305,7 +405,10 @@ async fn a_deposed_owner_acknowledges_nothing() {
     let key = cluster.key_of(&[0, 1, 2], 0);
     let slot = cluster.slot(&key);
     client.put(&key, "old").await.unwrap();
-    until("all have it", || (0..3).all(|node| cluster.has(node, &key, b"old"))).await;
+    until("all have it", || {
+        (0..3).all(|node| cluster.has(node, &key, b"old"))
+    })
+    .await;
     // n1 and n2 know the new reign, n0 does not, and the client asks n0.
     cluster.hand_over(slot, &[1, 0, 2]);
     let reign = [(slot, cluster.snapshot.epoch)];
@@ -324,10 +427,19 @@ async fn a_deposed_owner_acknowledges_nothing() {
     cluster.adopt(0);
     let seq = cluster.node(0).guard.view().seq;
     let drained = cluster.node(0).guard.drained(vec![slot], seq);
-    tokio::time::timeout(Duration::from_secs(10), drained).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), drained)
+        .await
+        .unwrap();
     cluster.publish_to_clients();
-    client.ring().wait_newer_than(Epoch(1), Duration::from_secs(10)).await.unwrap();
-    assert_eq!(client.get(&key).await.unwrap().value, Some(Bytes::from("old")));
+    client
+        .ring()
+        .wait_newer_than(Epoch(1), Duration::from_secs(10))
+        .await
+        .unwrap();
+    assert_eq!(
+        client.get(&key).await.unwrap().value,
+        Some(Bytes::from("old"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -340,7 +452,10 @@ async fn a_member_that_missed_writes_notices_the_hole_and_asks_for_repair() {
                 Box::new(move |slot| holes.send(slot).unwrap());
             repair
         });
-        Settings { repair, ..Settings::default() }
+        Settings {
+            repair,
+            ..Settings::default()
+        }
     })
     .await;
     let client = cluster.client().await;
@@ -354,7 +469,9 @@ async fn a_member_that_missed_writes_notices_the_hole_and_asks_for_repair() {
     };
     for handle in 0..2 {
         let store = &cluster.node(handle).node.store;
-        store.merge(slot, Copy::Live, vec![missed.clone()], None).unwrap();
+        store
+            .merge(slot, Copy::Live, vec![missed.clone()], None)
+            .unwrap();
     }
     // The owner's lane is open already and would give position 1 again: hand it over and back.
     let mut cluster = cluster;
@@ -365,12 +482,21 @@ async fn a_member_that_missed_writes_notices_the_hole_and_asks_for_repair() {
     }
     cluster.publish();
     client.put(&key, "v").await.unwrap();
-    let hole = tokio::time::timeout(Duration::from_secs(10), told.recv()).await.unwrap();
+    let hole = tokio::time::timeout(Duration::from_secs(10), told.recv())
+        .await
+        .unwrap();
     assert_eq!(hole, Some(slot));
     let store = &cluster.node(2).node.store;
     let holding: Vec<Holding> = store.holdings().unwrap();
-    let holding = holding.into_iter().find(|holding| holding.slot == slot).unwrap();
-    assert_eq!(holding.watermark, Some(Position::new(Epoch(1), 0)), "the base is not held");
+    let holding = holding
+        .into_iter()
+        .find(|holding| holding.slot == slot)
+        .unwrap();
+    assert_eq!(
+        holding.watermark,
+        Some(Position::new(Epoch(1), 0)),
+        "the base is not held"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -396,5 +522,8 @@ async fn a_load_with_a_member_that_comes_and_goes_loses_nothing() {
     writes(running.counts().acknowledged() + 200).await;
     let report = running.stop().await.check(Duration::from_secs(20)).await;
     assert!(report.is_clean(), "{report:?}");
-    assert!(report.counts.deletes > 0 && report.counts.reads > 0, "{report:?}");
+    assert!(
+        report.counts.deletes > 0 && report.counts.reads > 0,
+        "{report:?}"
+    );
 }

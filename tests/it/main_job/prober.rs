@@ -46,11 +46,18 @@ impl Prober {
                 let lookup = client.current().expect("a snapshot is held");
                 let snapshot = lookup.snapshot();
                 let ack = &acks[at % acks.len()];
-                let switched = snapshot.transition.as_ref().is_none_or(|it| it.step == Step::Switched);
+                let switched = snapshot
+                    .transition
+                    .as_ref()
+                    .is_none_or(|it| it.step == Step::Switched);
                 if stopped.load(Ordering::Acquire) || switched || !moves(snapshot, ack.slot) {
                     break;
                 }
-                let mode = if at % 2 == 0 { ReadMode::Any } else { ReadMode::Exact };
+                let mode = if at % 2 == 0 {
+                    ReadMode::Any
+                } else {
+                    ReadMode::Exact
+                };
                 // A broken call is no answer; the next one may be.
                 if let Ok(answer) = probe.read(&asked, snapshot, &ack.key, mode).await {
                     answers.push((ack.slot, answer));
@@ -69,14 +76,23 @@ impl Prober {
         let answers = self.task.await.expect("the prober does not panic");
         let mut refused: BTreeMap<u8, usize> = BTreeMap::new();
         for (slot, answer) in answers {
-            let step = meaning.stage(answer.epoch, slot).map_or(0, |stage| stage.step);
+            let step = meaning
+                .stage(answer.epoch, slot)
+                .map_or(0, |stage| stage.step);
             match answer.found {
-                Ok(_) => assert!(step >= 7, "NO-EARLY-READ: {} answered in step {step}", self.gainer),
+                Ok(_) => assert!(
+                    step >= 7,
+                    "NO-EARLY-READ: {} answered in step {step}",
+                    self.gainer
+                ),
                 Err(_) => *refused.entry(step).or_default() += 1,
             }
         }
         let total: usize = refused.values().sum();
         assert!(total > 0, "{} was asked before the switch", self.gainer);
-        println!("{} refused {total} early reads, by step: {refused:?}", self.gainer);
+        println!(
+            "{} refused {total} early reads, by step: {refused:?}",
+            self.gainer
+        );
     }
 }

@@ -29,14 +29,21 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn new(server_id: u64) -> Self {
-        Self { format: FORMAT, server_id }
+        Self {
+            format: FORMAT,
+            server_id,
+        }
     }
 
     /// Refuses another server's directory, and a newer release's.
     pub(super) fn check(self, dir: &Path, server_id: u64) -> Result<(), StartError> {
         let dir = dir.to_owned();
         if self.format != FORMAT {
-            return Err(StartError::Format { dir, found: self.format, expected: FORMAT });
+            return Err(StartError::Format {
+                dir,
+                found: self.format,
+                expected: FORMAT,
+            });
         }
         if self.server_id != server_id {
             return Err(StartError::OtherServer {
@@ -55,10 +62,12 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(path, &error)),
         };
-        serde_json::from_slice(&text).map(Some).map_err(|error| StartError::Damaged {
-            path: path.to_owned(),
-            reason: format!("it does not read as an identity: {error}"),
-        })
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| StartError::Damaged {
+                path: path.to_owned(),
+                reason: format!("it does not read as an identity: {error}"),
+            })
     }
 
     /// Whole and durable, or not there.
@@ -81,12 +90,19 @@ pub(in crate::raft) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()
 
 /// Makes names in a directory durable.
 pub(in crate::raft) fn sync_directory(dir: &Path) -> io::Result<()> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
     File::open(dir)?.sync_all()
 }
 
 pub(super) fn failed(path: &Path, error: &io::Error) -> StartError {
-    StartError::Io { path: path.to_owned(), reason: error.to_string() }
+    StartError::Io {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
 }
 
 /// Held for as long as the store is open; the kernel lets go when the process ends.
@@ -99,7 +115,11 @@ impl DirectoryLock {
     /// Waits a few seconds for a predecessor that is ending. Blocks.
     pub(super) fn take(dir: &Path) -> Result<Self, StartError> {
         let path: PathBuf = dir.join("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
         let file = file.map_err(|error| failed(&path, &error))?;
         let began = Instant::now();
         loop {
@@ -110,7 +130,10 @@ impl DirectoryLock {
                 }
                 Err(TryLockError::WouldBlock) => {
                     let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    return Err(StartError::Locked { dir: dir.to_owned(), waited_ms });
+                    return Err(StartError::Locked {
+                        dir: dir.to_owned(),
+                        waited_ms,
+                    });
                 }
                 Err(TryLockError::Error(error)) => return Err(failed(&path, &error)),
             }

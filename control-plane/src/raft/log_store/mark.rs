@@ -23,7 +23,12 @@ pub(super) struct Mark {
 impl Mark {
     /// Makes and syncs the file; the caller syncs the directory.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
         file.set_len(2 * SLOT)?;
         let mark = Self { file };
         mark.write_slot(0, 0)?;
@@ -38,7 +43,10 @@ impl Mark {
         let slots = [read_slot(&file, 0), read_slot(&file, 1)];
         let newest = slots.into_iter().flatten().max();
         let newest = newest.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "neither of its two slots is whole")
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "neither of its two slots is whole",
+            )
         })?;
         Ok((Self { file }, newest))
     }

@@ -47,7 +47,16 @@ impl MemoryStorage {
                 path: PathBuf::from("memory"),
                 reason: format!("entry {index}: {error}"),
             })?;
-            Ok((*index, (openraft::Entry { log_id: *log_id, payload }, size)))
+            Ok((
+                *index,
+                (
+                    openraft::Entry {
+                        log_id: *log_id,
+                        payload,
+                    },
+                    size,
+                ),
+            ))
         });
         Ok(Loaded {
             vote: held.vote,
@@ -65,7 +74,8 @@ impl Store for MemoryStorage {
         for change in changes {
             match change {
                 Change::Put { log_id, payload } => {
-                    held.entries.insert(log_id.index, (*log_id, payload.clone()));
+                    held.entries
+                        .insert(log_id.index, (*log_id, payload.clone()));
                 }
                 Change::Vote(vote) => held.vote = Some(*vote),
                 Change::Committed(committed) => held.committed = *committed,

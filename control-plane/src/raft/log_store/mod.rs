@@ -30,8 +30,8 @@ use annulus_ring::ClusterId;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 
-pub use memory::MemoryStorage;
 pub(super) use identity::{sync_directory, write_durably};
+pub use memory::MemoryStorage;
 pub(super) use sled_store::open as open_directory;
 pub(super) use store::{Change, Loaded};
 pub(super) use writer::Writer;
@@ -60,9 +60,23 @@ struct Cache {
 
 impl LogStore {
     pub(super) fn new(loaded: Loaded, writer: Writer) -> Self {
-        let Loaded { vote, committed, purged, entries, .. } = loaded;
-        let cache = Cache { vote, committed, purged, entries };
-        Self { cache: Arc::new(Mutex::new(cache)), writer: Arc::new(writer) }
+        let Loaded {
+            vote,
+            committed,
+            purged,
+            entries,
+            ..
+        } = loaded;
+        let cache = Cache {
+            vote,
+            committed,
+            purged,
+            entries,
+        };
+        Self {
+            cache: Arc::new(Mutex::new(cache)),
+            writer: Arc::new(writer),
+        }
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -93,7 +107,9 @@ impl LogStore {
 
 impl Debug for LogStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogStore").field("range", &self.range()).finish()
+        f.debug_struct("LogStore")
+            .field("range", &self.range())
+            .finish()
     }
 }
 
@@ -105,20 +121,32 @@ impl RaftLogReader<TypeConfig> for LogStore {
         if is_empty(&range) {
             return Ok(Vec::new());
         }
-        Ok(self.cache().entries.range(range).map(|(_, (entry, _))| entry.clone()).collect())
+        Ok(self
+            .cache()
+            .entries
+            .range(range)
+            .map(|(_, (entry, _))| entry.clone())
+            .collect())
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<RaftEntry>> {
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> io::Result<Vec<RaftEntry>> {
         if start >= end {
             return Ok(Vec::new());
         }
         let cache = self.cache();
         let mut bytes = 0;
-        let fitting = cache.entries.range(start..end).take_while(|(_, (_, size))| {
-            let first = bytes == 0;
-            bytes += size.max(&1);
-            first || bytes <= MAX_APPEND_BYTES
-        });
+        let fitting = cache
+            .entries
+            .range(start..end)
+            .take_while(|(_, (_, size))| {
+                let first = bytes == 0;
+                bytes += size.max(&1);
+                first || bytes <= MAX_APPEND_BYTES
+            });
         Ok(fitting.map(|(_, (entry, _))| entry.clone()).collect())
     }
 
@@ -147,8 +175,15 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
         let cache = self.cache();
-        let last = cache.entries.values().next_back().map(|(entry, _)| entry.log_id);
-        Ok(LogState { last_purged_log_id: cache.purged, last_log_id: last.or(cache.purged) })
+        let last = cache
+            .entries
+            .values()
+            .next_back()
+            .map(|(entry, _)| entry.log_id);
+        Ok(LogState {
+            last_purged_log_id: cache.purged,
+            last_log_id: last.or(cache.purged),
+        })
     }
 
     async fn get_log_reader(&mut self) -> Self::LogReader {

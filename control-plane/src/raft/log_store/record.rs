@@ -83,7 +83,10 @@ impl Assembler {
     pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let mut fields = value;
         if value.len() < HEADER {
-            return Err(format!("log record has {} bytes, a header has {HEADER}", value.len()));
+            return Err(format!(
+                "log record has {} bytes, a header has {HEADER}",
+                value.len()
+            ));
         }
         let index = fields.get_u64();
         let term = fields.get_u64();
@@ -98,7 +101,9 @@ impl Assembler {
             ));
         }
         if key != self::key(index, part) {
-            return Err(format!("entry {index} part {part} is under another's key {key:02x?}"));
+            return Err(format!(
+                "entry {index} part {part} is under another's key {key:02x?}"
+            ));
         }
         let id = log_id(term, index);
         match &mut self.open {
@@ -114,7 +119,9 @@ impl Assembler {
             }
             None => {
                 if part != 0 {
-                    return Err(format!("entry {index} begins with part {part}, expected part 0"));
+                    return Err(format!(
+                        "entry {index} begins with part {part}, expected part 0"
+                    ));
                 }
                 self.open = Some((id, length, count, fields.to_vec()));
             }
@@ -124,7 +131,8 @@ impl Assembler {
     }
 
     fn close_if_complete(&mut self) -> Result<(), String> {
-        let complete = |(_, _, count, _): &mut (LogId, u32, u16, Vec<u8>)| self.last_part + 1 == *count;
+        let complete =
+            |(_, _, count, _): &mut (LogId, u32, u16, Vec<u8>)| self.last_part + 1 == *count;
         if let Some((id, length, _, bytes)) = self.open.take_if(complete) {
             if bytes.len() != length as usize {
                 return Err(format!(
@@ -153,7 +161,10 @@ impl Assembler {
         for (id, _) in self.entries.values() {
             let expected = last.map_or(0, |last| last.index + 1);
             if id.index != expected {
-                return Err(format!("the log goes on with entry {}, expected {expected}", id.index));
+                return Err(format!(
+                    "the log goes on with entry {}, expected {expected}",
+                    id.index
+                ));
             }
             if last.is_some_and(|last| id.leader_id < last.leader_id) {
                 return Err(format!(
@@ -192,7 +203,15 @@ mod tests {
 
     #[test]
     fn entries_of_every_size_come_back() {
-        let sizes = [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 5 * PART_BYTES + 7, 3];
+        let sizes = [
+            0,
+            1,
+            PART_BYTES - 1,
+            PART_BYTES,
+            PART_BYTES + 1,
+            5 * PART_BYTES + 7,
+            3,
+        ];
         let loaded = load(&stored(&sizes), None).unwrap();
         for (at, size) in sizes.iter().enumerate() {
             assert_eq!(loaded[&(at as u64)].1.len(), *size);
@@ -203,7 +222,10 @@ mod tests {
     fn a_hole_is_named() {
         let mut records = stored(&[10, 10, 10]);
         records.remove(1);
-        assert_eq!(load(&records, None).unwrap_err(), "the log goes on with entry 2, expected 1");
+        assert_eq!(
+            load(&records, None).unwrap_err(),
+            "the log goes on with entry 2, expected 1"
+        );
     }
 
     #[test]
@@ -214,7 +236,10 @@ mod tests {
         assert_eq!(error, "entry 1 part 1 is missing, found entry 1 part 2");
         let mut records = stored(&[10, 3 * PART_BYTES]);
         records.pop();
-        assert_eq!(load(&records, None).unwrap_err(), "entry 1 ends after part 1 of 3");
+        assert_eq!(
+            load(&records, None).unwrap_err(),
+            "entry 1 ends after part 1 of 3"
+        );
     }
 
     #[test]

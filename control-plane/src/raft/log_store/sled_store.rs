@@ -57,18 +57,26 @@ pub(in crate::raft) fn open(dir: &Path, server_id: u64) -> Result<(SledStore, Lo
     let name = "annulus-log-open".to_owned();
     let opening = {
         let dir = dir.clone();
-        std::thread::Builder::new().name(name).spawn(move || open_here(&dir, server_id))
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || open_here(&dir, server_id))
     };
     let opening = opening.map_err(|error| failed(&dir, &error))?;
     opening.join().unwrap_or_else(|panic| {
-        Err(StartError::Damaged { path: dir.join("store"), reason: panic_text(&*panic) })
+        Err(StartError::Damaged {
+            path: dir.join("store"),
+            reason: panic_text(&*panic),
+        })
     })
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("sled panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+    format!(
+        "sled panicked: {}",
+        text.unwrap_or_else(|| "no message".to_owned())
+    )
 }
 
 fn open_here(dir: &Path, server_id: u64) -> Result<(SledStore, Loaded), StartError> {
@@ -106,9 +114,16 @@ fn open_here(dir: &Path, server_id: u64) -> Result<(SledStore, Loaded), StartErr
         reason: error.to_string(),
     })?;
     let db = open_sled(&store)?;
-    let damaged = |reason: String| StartError::Damaged { path: store.clone(), reason };
-    let log = db.open_tree("log").map_err(|error| damaged(error.to_string()))?;
-    let meta = db.open_tree("meta").map_err(|error| damaged(error.to_string()))?;
+    let damaged = |reason: String| StartError::Damaged {
+        path: store.clone(),
+        reason,
+    };
+    let log = db
+        .open_tree("log")
+        .map_err(|error| damaged(error.to_string()))?;
+    let meta = db
+        .open_tree("meta")
+        .map_err(|error| damaged(error.to_string()))?;
 
     let inside: Identity = read_meta(&meta, IDENTITY)
         .map_err(&damaged)?
@@ -135,7 +150,17 @@ fn open_here(dir: &Path, server_id: u64) -> Result<(SledStore, Loaded), StartErr
     }
     let purged = loaded.purged.map(|id| id.index);
     let dir = dir.to_owned();
-    let store = SledStore { db, log, meta, mark, sequence, dir, parts, purged, _lock: lock };
+    let store = SledStore {
+        db,
+        log,
+        meta,
+        mark,
+        sequence,
+        dir,
+        parts,
+        purged,
+        _lock: lock,
+    };
     Ok((store, loaded))
 }
 
@@ -185,11 +210,17 @@ fn make(dir: &Path, store: &Path, mark: &Path, server_id: u64) -> Result<(), Sta
         fs::remove_dir_all(&unfinished).map_err(|error| failed(&unfinished, &error))?;
     }
     let db = open_sled(&unfinished)?;
-    let io = |reason: String| StartError::Io { path: unfinished.clone(), reason };
-    let meta = db.open_tree("meta").map_err(|error| io(error.to_string()))?;
+    let io = |reason: String| StartError::Io {
+        path: unfinished.clone(),
+        reason,
+    };
+    let meta = db
+        .open_tree("meta")
+        .map_err(|error| io(error.to_string()))?;
     db.open_tree("log").map_err(|error| io(error.to_string()))?;
     let identity = meta_value(&Identity::new(server_id)).map_err(&io)?;
-    meta.insert(IDENTITY, identity).map_err(|error| io(error.to_string()))?;
+    meta.insert(IDENTITY, identity)
+        .map_err(|error| io(error.to_string()))?;
     db.flush().map_err(|error| io(error.to_string()))?;
     drop((meta, db));
 
@@ -222,8 +253,10 @@ fn load(log: &sled::Tree, meta: &sled::Tree) -> Result<(Loaded, Parts), String> 
     let kept = purged.map_or(0, |id| id.index + 1);
     for record in log.iter() {
         let (key, value) = record.map_err(|error| error.to_string())?;
-        let key: record::Key =
-            key.as_ref().try_into().map_err(|_| format!("{key:02x?} is no log key"))?;
+        let key: record::Key = key
+            .as_ref()
+            .try_into()
+            .map_err(|_| format!("{key:02x?} is no log key"))?;
         let (index, part) = record::split(key);
         let count = parts.entry(index).or_default();
         *count = (*count).max(part.saturating_add(1));
@@ -236,9 +269,15 @@ fn load(log: &sled::Tree, meta: &sled::Tree) -> Result<(Loaded, Parts), String> 
         let size = payload.len();
         let payload =
             codec::decode_payload(&payload).map_err(|error| format!("entry {index}: {error}"))?;
-        loaded.entries.insert(index, (openraft::Entry { log_id, payload }, size));
+        loaded
+            .entries
+            .insert(index, (openraft::Entry { log_id, payload }, size));
     }
-    let last_term = loaded.entries.values().next_back().map(|(entry, _)| entry.log_id.leader_id.term);
+    let last_term = loaded
+        .entries
+        .values()
+        .next_back()
+        .map(|(entry, _)| entry.log_id.leader_id.term);
     let voted_in = loaded.vote.map(|vote| vote.leader_id.term);
     if last_term > voted_in {
         return Err(format!(
@@ -259,18 +298,25 @@ fn meta_value(value: &impl Serialize) -> Result<Vec<u8>, String> {
 }
 
 fn read_meta<T: DeserializeOwned>(meta: &sled::Tree, name: &str) -> Result<Option<T>, String> {
-    let Some(bytes) = meta.get(name).map_err(|error| error.to_string())? else { return Ok(None) };
+    let Some(bytes) = meta.get(name).map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
     let whole = bytes.split_first_chunk::<4>();
     let whole = whole.filter(|(crc, json)| crc32fast::hash(json).to_be_bytes() == **crc);
     let Some((_, json)) = whole else {
         return Err(format!("its {name} does not match its checksum"));
     };
-    serde_json::from_slice(json).map(Some).map_err(|error| format!("its {name}: {error}"))
+    serde_json::from_slice(json)
+        .map(Some)
+        .map_err(|error| format!("its {name}: {error}"))
 }
 
 impl SledStore {
     fn failed(&self, reason: impl ToString) -> StoreError {
-        StoreError { path: self.dir.join("store"), reason: reason.to_string() }
+        StoreError {
+            path: self.dir.join("store"),
+            reason: reason.to_string(),
+        }
     }
 
     fn put_meta(
@@ -279,7 +325,10 @@ impl SledStore {
         name: &str,
         value: &impl Serialize,
     ) -> Result<(), StoreError> {
-        batch.insert(name, meta_value(value).map_err(|reason| self.failed(reason))?);
+        batch.insert(
+            name,
+            meta_value(value).map_err(|reason| self.failed(reason))?,
+        );
         Ok(())
     }
 
@@ -318,7 +367,8 @@ impl Store for SledStore {
                     for (key, value) in record::encode(*log_id, payload) {
                         log.insert(&key, value);
                     }
-                    self.parts.insert(log_id.index, record::parts(payload.len()));
+                    self.parts
+                        .insert(log_id.index, record::parts(payload.len()));
                     entries += 1;
                 }
                 Change::TruncateFrom(from) => {
@@ -373,11 +423,16 @@ impl Store for SledStore {
     }
 
     fn sweep(&mut self, most: usize) -> Result<bool, StoreError> {
-        let Some(purged) = self.purged else { return Ok(false) };
+        let Some(purged) = self.purged else {
+            return Ok(false);
+        };
         let mut batch = sled::Batch::default();
         let mut keys = 0;
         while keys < most {
-            let Some(first) = self.parts.first_entry().filter(|first| *first.key() <= purged)
+            let Some(first) = self
+                .parts
+                .first_entry()
+                .filter(|first| *first.key() <= purged)
             else {
                 break;
             };
@@ -388,6 +443,10 @@ impl Store for SledStore {
         if keys > 0 {
             self.apply(&self.log, batch)?;
         }
-        Ok(self.parts.keys().next().is_some_and(|first| *first <= purged))
+        Ok(self
+            .parts
+            .keys()
+            .next()
+            .is_some_and(|first| *first <= purged))
     }
 }

@@ -32,7 +32,11 @@ impl StoreBuilder<TypeConfig, LogStore, Machine> for InMemory {
     async fn build(&self) -> Result<((), LogStore, Machine), StorageError<TypeConfig>> {
         let disk = MemoryStorage::default();
         let log = LogStore::new(disk.load().unwrap(), Writer::inline(disk.clone()));
-        Ok(((), log, Machine::new(Arc::new(Shared::new()), LogSnapshots::Memory(disk))))
+        Ok((
+            (),
+            log,
+            Machine::new(Arc::new(Shared::new()), LogSnapshots::Memory(disk)),
+        ))
     }
 }
 
@@ -53,8 +57,18 @@ async fn what_was_acknowledged_is_there_when_opened_again() {
     let mut log = Log::open(&dir, 1).unwrap();
     log.vote(3, 2).await.unwrap();
     // An entry of several parts among small ones.
-    log.append(3, 0, 7, &[10, 100_000, 10]).await.unwrap().acknowledged().await.unwrap();
-    log.append(3, 3, 8, &[10, 10]).await.unwrap().acknowledged().await.unwrap();
+    log.append(3, 0, 7, &[10, 100_000, 10])
+        .await
+        .unwrap()
+        .acknowledged()
+        .await
+        .unwrap();
+    log.append(3, 3, 8, &[10, 10])
+        .await
+        .unwrap()
+        .acknowledged()
+        .await
+        .unwrap();
     log.truncate_from(4).await.unwrap();
     let held = log.held().await.unwrap();
     assert_eq!(held.entries.len(), 4);
@@ -63,7 +77,12 @@ async fn what_was_acknowledged_is_there_when_opened_again() {
     let mut log = Log::open(&dir, 1).unwrap();
     assert_eq!(log.held().await.unwrap(), held);
     log.purge(1).await.unwrap();
-    log.append(3, 4, 9, &[10]).await.unwrap().acknowledged().await.unwrap();
+    log.append(3, 4, 9, &[10])
+        .await
+        .unwrap()
+        .acknowledged()
+        .await
+        .unwrap();
     let held = log.held().await.unwrap();
     log.close().await;
     let mut log = Log::open(&dir, 1).unwrap();
@@ -72,11 +91,19 @@ async fn what_was_acknowledged_is_there_when_opened_again() {
 
     // As after installing a log snapshot: the log begins again behind a gap.
     log.purge_beyond(3, 99).await.unwrap();
-    log.append(3, 100, 9, &[10]).await.unwrap().acknowledged().await.unwrap();
+    log.append(3, 100, 9, &[10])
+        .await
+        .unwrap()
+        .acknowledged()
+        .await
+        .unwrap();
     log.close().await;
     let mut log = Log::open(&dir, 1).unwrap();
     let held = log.held().await.unwrap();
-    assert_eq!((held.purged, held.entries.as_slice()), (Some(99), &[(100, 3, 9)][..]));
+    assert_eq!(
+        (held.purged, held.entries.as_slice()),
+        (Some(99), &[(100, 3, 9)][..])
+    );
     log.close().await;
 }
 
@@ -89,7 +116,13 @@ async fn no_page_is_large_enough_to_become_a_blob() {
     log.vote(1, 1).await.unwrap();
     let mut index = 0;
     for round in 0_usize..40 {
-        let sizes = [100, 60_000, 6_000, 1_000_000 * usize::from(round % 8 == 0), 12_000];
+        let sizes = [
+            100,
+            60_000,
+            6_000,
+            1_000_000 * usize::from(round % 8 == 0),
+            12_000,
+        ];
         let pending = log.append(1, index, 0, &sizes).await.unwrap();
         index += sizes.len() as u64;
         pending.acknowledged().await.unwrap();
@@ -100,7 +133,9 @@ async fn no_page_is_large_enough_to_become_a_blob() {
         }
     }
     log.close().await;
-    let blobs: Vec<_> = std::fs::read_dir(dir.join("store").join("blobs")).unwrap().collect();
+    let blobs: Vec<_> = std::fs::read_dir(dir.join("store").join("blobs"))
+        .unwrap()
+        .collect();
     assert!(blobs.is_empty(), "{} blobs", blobs.len());
     Log::open(&dir, 1).unwrap().close().await;
 }
@@ -111,7 +146,17 @@ async fn another_servers_directory_is_refused() {
     let dir = dir.path().join("data");
     Log::open(&dir, 1).unwrap().close().await;
     let error = Log::open(&dir, 2).unwrap_err();
-    assert!(matches!(error, StartError::OtherServer { found: 1, expected: 2, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            StartError::OtherServer {
+                found: 1,
+                expected: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

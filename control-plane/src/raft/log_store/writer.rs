@@ -68,12 +68,14 @@ impl Writer {
     /// Starts the thread. A store that fails rings `bell`, once, and is never asked again.
     pub(in crate::raft) fn spawn(store: impl Store, bell: FatalBell) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        std::thread::Builder::new().name("annulus-log".into()).spawn(move || {
-            let died = catch_unwind(AssertUnwindSafe(|| run(store, receiver, &bell)));
-            if let Err(panic) = died {
-                bell.ring(format!("the log store panicked: {}", bell_text(&*panic)));
-            }
-        })?;
+        std::thread::Builder::new()
+            .name("annulus-log".into())
+            .spawn(move || {
+                let died = catch_unwind(AssertUnwindSafe(|| run(store, receiver, &bell)));
+                if let Err(panic) = died {
+                    bell.ring(format!("the log store panicked: {}", bell_text(&*panic)));
+                }
+            })?;
         Ok(Self::Thread(sender))
     }
 
@@ -83,14 +85,15 @@ impl Writer {
 
     async fn send(&self, changes: Vec<Change>, done: Done) -> io::Result<()> {
         match self {
-            Self::Thread(sender) => {
-                sender.send(Op_(Op::Change(changes, done))).await.map_err(|_| closed())
-            }
+            Self::Thread(sender) => sender
+                .send(Op_(Op::Change(changes, done)))
+                .await
+                .map_err(|_| closed()),
             Self::Inline(store) => {
                 let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
                 let result = store.write(&changes).and_then(|()| store.sync());
                 let result = result.map_err(|error| error.to_string());
-                done.tell(result.as_ref().map(|()| ()).map_err(String::as_str));
+                done.tell(result.as_ref().copied().map_err(String::as_str));
                 Ok(())
             }
         }
@@ -130,7 +133,8 @@ impl Writer {
 
 fn bell_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
 }
 
 fn run(mut store: impl Store, mut queue: mpsc::Receiver<Op_>, bell: &FatalBell) {
@@ -213,16 +217,14 @@ fn gather(first: Op_, queue: &mut mpsc::Receiver<Op_>) -> Group {
     group
 }
 
-fn commit(
-    store: &mut impl Store,
-    changes: Vec<Change>,
-    done: Vec<Done>,
-) -> Result<(), StoreError> {
+fn commit(store: &mut impl Store, changes: Vec<Change>, done: Vec<Done>) -> Result<(), StoreError> {
     if changes.is_empty() {
         return Ok(());
     }
     // A purge must be durable before the sweep deletes what it covers.
-    let sync = changes.iter().any(|change| matches!(change, Change::Purged(_)))
+    let sync = changes
+        .iter()
+        .any(|change| matches!(change, Change::Purged(_)))
         || done.iter().any(|done| !matches!(done, Done::Lazy));
     let mut done = done;
     let result = store.write(&changes).and_then(|()| {
@@ -231,9 +233,9 @@ fn commit(
         }
         if sync { store.sync() } else { Ok(()) }
     });
-    let told = result.as_ref().map(|()| ()).map_err(ToString::to_string);
+    let told = result.as_ref().copied().map_err(ToString::to_string);
     for done in done {
-        done.tell(told.as_ref().map(|()| ()).map_err(String::as_str));
+        done.tell(told.as_ref().copied().map_err(String::as_str));
     }
     result
 }
