@@ -104,9 +104,10 @@ fn start_logging(command: &Command) {
         command,
         Command::Serve(_) | Command::Kv(args::KvCommand::Serve(_))
     );
-    // Raft tells every vote and heartbeat; what it means for operators the servers say themselves.
+    // Raft tells of every vote and heartbeat that went astray, several times a second while a server
+    // is alone; what it means for operators the servers say themselves.
     let level = if long_running {
-        "info,openraft=warn"
+        "info,openraft=error"
     } else {
         "error"
     };

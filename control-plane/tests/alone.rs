@@ -45,7 +45,7 @@ async fn c25_a_server_alone_waits_quietly_and_recovers() {
     }
     let busy = (cpu_time() - busy).as_secs_f64() / began.elapsed().as_secs_f64();
     println!("alone for {alone_for} s: {:.1} % of one core", busy * 100.0);
-    assert!(busy < 0.5, "{busy}");
+    assert!(busy < 0.25, "{busy}");
     // Pre-vote: nobody granted, so the term did not rise.
     assert_eq!(alone.standing().term, terms);
     // What was applied before is served, with its age.

@@ -32,7 +32,8 @@ pub struct KvConfig {
     pub copy_bytes_per_second: Option<NonZeroU64>,
     /// How connections are made.
     pub dial: Dial,
-    /// For tests: how many ms later this node takes in what is replicated to it. Default 0.
+    /// For tests: how many ms later this node takes in what is replicated to it, or fetched by it
+    /// for a copy that was complete. Default 0.
     #[doc(hidden)]
     pub replicate_delay_ms: u64,
 }

@@ -113,6 +113,9 @@ impl Server {
             None => None,
         };
         let store = Store::open(&config.dir)?;
+        if !config.replicate_delay().is_zero() {
+            store.take_repairs_late(config.replicate_delay());
+        }
         let agent = Agent::start(agent_config(&config, endpoint), Arc::new(store.clone()))?;
         let repairer = agent.repairer();
         let settings = Settings {

@@ -23,6 +23,7 @@ mod tests;
 use std::{
     path::Path,
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard},
+    time::Duration,
 };
 
 use annulus_agent::store::{Copy, Record, StoreError};
@@ -131,6 +132,8 @@ struct Shared {
     broken: OnceLock<StoreFault>,
     fault: watch::Sender<Option<StoreFault>>,
     stats: StoreStats,
+    /// For tests: how much later repairs are taken in.
+    repairs_late: OnceLock<Duration>,
 }
 
 /// Counters of the store; cheap to clone.
@@ -231,6 +234,7 @@ impl Store {
             broken: OnceLock::new(),
             fault: watch::Sender::new(None),
             stats: StoreStats::default(),
+            repairs_late: OnceLock::new(),
         });
         let database = Arc::new(database);
         let writer = Writer::start(database.clone(), catalog, shared.clone()).map_err(io)?;
@@ -263,6 +267,13 @@ impl Store {
     fn reading(&self, slot: Slot, copy: Copy) -> Result<Reading, StoreError> {
         self.check()?;
         Reading::open(&self.inner.database, &self.inner.shared, slot, copy)
+    }
+
+    /// For tests: from now on, what a repair brings to a complete copy is taken in that much later.
+    #[doc(hidden)]
+    pub fn take_repairs_late(&self, by: Duration) {
+        // Said once, at the start.
+        let _ = self.inner.shared.repairs_late.set(by);
     }
 
     /// Counters for a registry.

@@ -77,7 +77,8 @@ impl Probe {
                 ring: snapshot.ring.to_string(),
                 generation: snapshot.generation.0,
                 epoch: snapshot.epoch.0,
-                hops: 0,
+                // As if it were passed on already: the node must answer itself or refuse.
+                hops: 1,
             }),
             key: key.to_vec().into(),
             mode: mode.into(),

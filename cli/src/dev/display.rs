@@ -23,6 +23,8 @@ pub struct Picture {
     pub step: String,
     /// Copies made and to be made.
     pub copied: (u64, u64),
+    /// Copies compared and found equal.
+    pub verified: u64,
     /// Reads, writes and deletes of the last second.
     pub ops_per_s: u64,
     /// Acknowledged writes that a read could not find.
@@ -132,7 +134,10 @@ impl Bars {
         let (copied, copies) = picture.copied;
         self.copies.set_length(copies);
         self.copies.set_position(copied);
-        self.copies.set_message(picture.step.clone());
+        self.copies.set_message(match picture.step.as_str() {
+            "" => String::new(),
+            step => format!("{step}, {} verified", picture.verified),
+        });
         self.load
             .set_message(format!("{} operations/s", grouped(picture.ops_per_s)));
         self.verdict.set_message(verdict(picture));
@@ -150,7 +155,10 @@ fn plain(picture: &Picture) -> String {
     let mut line = format!("epoch {}  {}", picture.epoch, picture.nodes);
     if !picture.step.is_empty() {
         let (copied, copies) = picture.copied;
-        line.push_str(&format!("  {} copies {copied}/{copies}", picture.step));
+        let (step, verified) = (&picture.step, picture.verified);
+        line.push_str(&format!(
+            "  {step}: copied {copied}/{copies}, verified {verified}"
+        ));
     }
     line.push_str(&format!(
         "  {} ops/s  {}",

@@ -176,10 +176,7 @@ impl Story<'_> {
             if let Some(transition) = &ring.transition {
                 picture.step = format!("step {} {}", transition.step, transition.step_name);
                 picture.copied = (transition.copied.into(), transition.copies.into());
-                if transition.step >= 4 {
-                    let verified = format!(", {} verified", transition.verified);
-                    picture.step.push_str(&verified);
-                }
+                picture.verified = transition.verified.into();
             }
         }
         self.display.show(picture);

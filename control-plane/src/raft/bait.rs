@@ -16,3 +16,11 @@ pub(super) fn on(name: &str) -> bool {
 pub(super) const fn on(_name: &str) -> bool {
     false
 }
+
+#[cfg(all(test, not(feature = "bait")))]
+mod tests {
+    #[test]
+    fn no_bait_is_in_what_is_shipped() {
+        assert!(!super::on("ack-before-sync") && !super::on("sync-file-range"));
+    }
+}

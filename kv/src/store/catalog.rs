@@ -189,6 +189,11 @@ impl Catalog {
         })
     }
 
+    pub fn is_complete(&self, slot: Slot, copy: Copy) -> bool {
+        let area = self.find(slot, copy).and_then(|id| self.areas.get(&id));
+        area.is_some_and(|area| area.complete)
+    }
+
     pub fn holdings(&self) -> Vec<Holding> {
         let holding = |area: &Area| {
             Some(Holding {

@@ -55,6 +55,11 @@ impl RangeStore for Store {
         records: Vec<Record>,
         through: Option<Position>,
     ) -> Result<(), StoreError> {
+        if let Some(late) = self.shared().repairs_late.get()
+            && self.shared().catalog().is_complete(slot, copy)
+        {
+            std::thread::sleep(*late);
+        }
         let merge = Merge {
             slot,
             copy,

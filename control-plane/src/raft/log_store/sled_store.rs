@@ -113,7 +113,10 @@ fn open_here(dir: &Path, server_id: u64) -> Result<(SledStore, Loaded), StartErr
         path: mark_path.clone(),
         reason: error.to_string(),
     })?;
+    clear_half_written(&store)?;
     let db = open_sled(&store)?;
+    // sled has just renamed a snapshot of its own, and syncs no directory.
+    sync_directory(&store).map_err(|error| failed(&store, &error))?;
     let damaged = |reason: String| StartError::Damaged {
         path: store.clone(),
         reason,
@@ -162,6 +165,23 @@ fn open_here(dir: &Path, server_id: u64) -> Result<(SledStore, Loaded), StartErr
         _lock: lock,
     };
     Ok((store, loaded))
+}
+
+/// sled writes `snap.<lsn>.generating` at each opening and renames it when it is whole; one that
+/// the power cut short makes sled refuse the whole store, though it is only a short cut through
+/// a log that is all there (<https://github.com/spacejam/sled/issues/1527>).
+fn clear_half_written(store: &Path) -> Result<(), StartError> {
+    let files = fs::read_dir(store).map_err(|error| failed(store, &error))?;
+    for file in files {
+        let file = file.map_err(|error| failed(store, &error))?.path();
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "generating")
+        {
+            fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
+        }
+    }
+    Ok(())
 }
 
 fn config(path: &Path) -> sled::Config {
