@@ -14,7 +14,7 @@ use annulus_tests::{
     cluster::{CHANGE, Cluster, NodePlan, RingPlan, SOON},
     history::{Shelf, servers_agree},
     load::{Load, Plan, newest},
-    probe::Probe,
+    probe::{self, Probe},
     timeline::{Meaning, Stage, Timeline, moves},
     wait::until,
 };
@@ -131,13 +131,14 @@ impl Story {
         let mut acks = self.load.acks_from(0);
         acks.retain(|ack| moves(&switched, ack.slot));
         let mut acks = newest(&acks);
-        acks.sort_by_key(|ack| std::cmp::Reverse(ack.version));
+        acks.reverse();
         acks.truncate(PROBED_AT_SWITCH);
         let probed = acks.len();
         let short = Probe::of(&switched).short_of_quorum(&switched, acks).await;
         assert!(
             short.is_empty(),
-            "NO-LOST-WRITE right after the switch: {short:#?}"
+            "NO-LOST-WRITE right after the switch: {}",
+            probe::show(&short)
         );
         println!("{probed} acknowledged writes held by w of N right after the switch");
         assert!(self.load.ack_count() > acks_before, "writes went on");
@@ -285,7 +286,11 @@ impl Story {
         acks.truncate(PROBED_AT_END);
         let probed = acks.len();
         let short = Probe::of(&last).short_of_quorum(&last, acks).await;
-        assert!(short.is_empty(), "NO-LOST-WRITE at the end: {short:#?}");
+        assert!(
+            short.is_empty(),
+            "NO-LOST-WRITE at the end: {}",
+            probe::show(&short)
+        );
         println!("{probed} acknowledged writes held by w members at the end");
         self.cluster.nobody_panicked();
     }

@@ -279,14 +279,16 @@ impl Outcome {
     }
 }
 
-/// The newest acknowledgement of each key.
+/// The newest acknowledgement of each key, in the order in which they came.
 #[must_use]
 pub fn newest(acks: &[Ack]) -> Vec<Ack> {
-    let mut newest: BTreeMap<&[u8], &Ack> = BTreeMap::new();
-    for ack in acks {
-        newest.insert(&ack.key, ack);
+    let mut newest: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for (at, ack) in acks.iter().enumerate() {
+        newest.insert(&ack.key, at);
     }
-    newest.into_values().cloned().collect()
+    let mut places: Vec<usize> = newest.into_values().collect();
+    places.sort_unstable();
+    places.into_iter().map(|at| acks[at].clone()).collect()
 }
 
 impl Shared {

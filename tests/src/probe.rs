@@ -29,6 +29,24 @@ pub struct Answer {
     pub found: Result<Option<Position>, Refusal>,
 }
 
+/// Acknowledged writes that too few members hold, each with those that do.
+pub type Short = Vec<(Ack, Vec<NodeId>)>;
+
+/// The first of them, for a message.
+#[must_use]
+pub fn show(short: &Short) -> String {
+    const SHOWN: usize = 5;
+    let mut lines = vec![format!("{} held by too few:", short.len())];
+    for (ack, holders) in short.iter().take(SHOWN) {
+        let key = String::from_utf8_lossy(&ack.key);
+        lines.push(format!(
+            "  {key:?} in slot {}, acknowledged at {} in epoch {}, held by {holders:?} alone",
+            ack.slot, ack.version, ack.epoch
+        ));
+    }
+    lines.join("\n")
+}
+
 /// A refusal by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -136,11 +154,7 @@ impl Probe {
 
     /// Looks at `acks` in their read sets, and gives those that fewer than w members hold: a later
     /// exact read by r members could miss them, so they count as lost (NO-LOST-WRITE).
-    pub async fn short_of_quorum(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        acks: Vec<Ack>,
-    ) -> Vec<(Ack, Vec<NodeId>)> {
+    pub async fn short_of_quorum(&self, snapshot: &Arc<Snapshot>, acks: Vec<Ack>) -> Short {
         let w = usize::from(snapshot.layout.replication.w);
         stream::iter(acks)
             .map(|ack| async move {

@@ -7,29 +7,53 @@ use anyhow::{Result, bail, ensure};
 
 use crate::run::Cargo;
 
-/// Each bait, and the tests among which one must notice it (libtest filters).
-const BAITS: &[Bait] = &[
-    Bait {
-        name: "switch-not-waiting-for-joint",
-        what: "the switch does not wait until gainers hold everything up to J",
-        filters: &["bait"],
-    },
-    Bait {
-        name: "joint-after-switch",
-        what: "owners acknowledge jointly only after the switch",
-        filters: &["bait"],
-    },
-    Bait {
-        name: "ack-before-sync",
-        what: "an append is answered before it is on disk",
-        filters: &["bait", "durable"],
-    },
-];
+/// Tests of one package that must notice a bait (libtest filters), and are green without one.
+struct Suite {
+    package: &'static str,
+    filters: &'static [&'static str],
+}
+
+/// Real processes: a join and a drain under load, and a switch whose gainer is slow.
+const PROCESSES: Suite = Suite {
+    package: "annulus-tests",
+    filters: &["main_job"],
+};
+/// The log store under simulated power cuts.
+const POWER_CUTS: Suite = Suite {
+    package: "annulus-control-plane",
+    filters: &["survive_power_cuts", "an_answer_comes_after_a_real_sync"],
+};
 
 struct Bait {
     name: &'static str,
     what: &'static str,
-    filters: &'static [&'static str],
+    suite: &'static Suite,
+}
+
+const BAITS: &[Bait] = &[
+    Bait {
+        name: "switch-not-waiting-for-joint",
+        what: "the switch does not wait until gainers hold everything up to J",
+        suite: &PROCESSES,
+    },
+    Bait {
+        name: "joint-after-switch",
+        what: "owners acknowledge jointly only after the switch",
+        suite: &PROCESSES,
+    },
+    Bait {
+        name: "ack-before-sync",
+        what: "an append is answered before it is on disk",
+        suite: &POWER_CUTS,
+    },
+];
+
+/// One line of the table.
+struct Row {
+    name: &'static str,
+    what: &'static str,
+    as_wanted: bool,
+    outcome: Outcome,
 }
 
 struct Outcome {
@@ -47,54 +71,75 @@ pub fn run(only: Option<&str>) -> Result<()> {
         bail!("no bait {name:?}; known: {}", known.join(", "));
     }
     let mut rows = Vec::new();
-    let mut as_wanted = true;
-    let filters: Vec<&str> = BAITS
-        .iter()
-        .flat_map(|bait| bait.filters)
-        .copied()
-        .collect();
-    let clean = suite(None, &filters)?;
-    ensure!(
-        clean.passed + clean.failed.len() > 0,
-        "no test matches {filters:?}"
-    );
-    as_wanted &= clean.failed.is_empty();
-    rows.push(("(none)", "as shipped", clean.failed.is_empty(), clean));
-    for bait in BAITS
-        .iter()
-        .filter(|bait| only.is_none_or(|name| name == bait.name))
-    {
-        let caught = suite(Some(bait.name), bait.filters)?;
-        let red = !caught.failed.is_empty();
-        as_wanted &= red;
-        rows.push((bait.name, bait.what, red, caught));
+    for suite in [&PROCESSES, &POWER_CUTS] {
+        let baits: Vec<&Bait> = BAITS
+            .iter()
+            .filter(|bait| bait.suite.package == suite.package)
+            .filter(|bait| only.is_none_or(|name| name == bait.name))
+            .collect();
+        if !baits.is_empty() {
+            rows.extend(run_with_each(suite, &baits)?);
+        }
     }
-    println!(
-        "{:<30} {:<9} {:>7}  TURNED RED",
-        "BAIT", "AS WANTED", "TIME"
-    );
-    for (name, what, wanted, outcome) in &rows {
-        let word = if *wanted { "yes" } else { "NO" };
-        let red = match outcome.failed.as_slice() {
-            [] => format!("nothing ({} tests green)", outcome.passed),
-            failed => failed.join(", "),
-        };
-        println!("{name:<30} {word:<9} {:>5.0} s  {red}", outcome.seconds);
-        println!("{:<30} {what}", "");
-    }
+    print(&rows);
     ensure!(
-        as_wanted,
-        "a bait was not noticed, or the suite is red without one"
+        rows.iter().all(|row| row.as_wanted),
+        "a bait was not noticed, or a suite is red without one"
     );
     Ok(())
 }
 
-fn suite(bait: Option<&str>, filters: &[&str]) -> Result<Outcome> {
-    eprintln!("-- suite with {}", bait.unwrap_or("no bait"));
+fn run_with_each(suite: &Suite, baits: &[&Bait]) -> Result<Vec<Row>> {
+    let clean = run_suite(suite, None)?;
+    let Suite { package, filters } = suite;
+    ensure!(
+        clean.passed + clean.failed.len() > 0,
+        "{package}: no test matches {filters:?}"
+    );
+    let mut rows = vec![Row {
+        name: "(none)",
+        what: package,
+        as_wanted: clean.failed.is_empty(),
+        outcome: clean,
+    }];
+    for bait in baits {
+        let outcome = run_suite(suite, Some(bait.name))?;
+        rows.push(Row {
+            name: bait.name,
+            what: bait.what,
+            as_wanted: !outcome.failed.is_empty(),
+            outcome,
+        });
+    }
+    Ok(rows)
+}
+
+fn print(rows: &[Row]) {
+    let (bait, as_wanted, time) = ("BAIT", "AS WANTED", "TIME");
+    println!("{bait:<30} {as_wanted:<9} {time:>7}  TURNED RED");
+    for row in rows {
+        let Outcome {
+            passed,
+            failed,
+            seconds,
+        } = &row.outcome;
+        let word = if row.as_wanted { "yes" } else { "NO" };
+        let red = match failed.as_slice() {
+            [] => format!("nothing ({passed} tests green)"),
+            failed => failed.join(", "),
+        };
+        println!("{:<30} {word:<9} {seconds:>5.0} s  {red}", row.name);
+        println!("{:<30} {}", "", row.what);
+    }
+}
+
+fn run_suite(suite: &Suite, bait: Option<&str>) -> Result<Outcome> {
+    let Suite { package, filters } = suite;
+    eprintln!("-- {package} with {}", bait.unwrap_or("no bait"));
     let start = Instant::now();
-    let mut cargo = Cargo::new(["test", "--package", "annulus-tests", "--features", "bait"])
+    let mut cargo = Cargo::new(["test", "--package", package, "--features", "bait"])
         .args(["--no-fail-fast", "--"]);
-    for filter in filters {
+    for filter in *filters {
         cargo = cargo.arg(filter);
     }
     if let Some(name) = bait {

@@ -113,7 +113,7 @@ impl Bars {
         let nodes = line("nodes");
         let copies = all.add(ProgressBar::new(0));
         copies.set_style(
-            ProgressStyle::with_template("{prefix:>8}  [{bar:40}] {pos}/{len} {msg}")
+            ProgressStyle::with_template("{prefix:>8}  [{bar:40}] {msg}")
                 .expect("the template is well-formed")
                 .progress_chars("=> "),
         );
@@ -132,11 +132,11 @@ impl Bars {
         self.nodes
             .set_message(format!("epoch {}  {}", picture.epoch, picture.nodes));
         let (copied, copies) = picture.copied;
-        self.copies.set_length(copies);
+        self.copies.set_length(copies.max(1));
         self.copies.set_position(copied);
         self.copies.set_message(match picture.step.as_str() {
             "" => String::new(),
-            step => format!("{step}, {} verified", picture.verified),
+            step => format!("{copied}/{copies}, {} verified; {step}", picture.verified),
         });
         self.load
             .set_message(format!("{} operations/s", grouped(picture.ops_per_s)));
