@@ -71,7 +71,9 @@ async fn c25_a_server_alone_is_idle_and_says_so_and_the_second_one_makes_a_leade
             .await,
     )
     .done();
-    assert!(local.stdout.contains("n1"), "{local:#?}");
+    // Which epochs it knows to be committed was not yet on its disk when it was killed, so alone
+    // it may show an older one: a local answer says so and promises no more.
+    assert!(local.stdout.contains("ring alone  epoch "), "{local:#?}");
     let status = bounded(
         cluster
             .annulus_at(&at, &["status", "--timeout", "3s"])

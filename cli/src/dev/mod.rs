@@ -41,8 +41,8 @@ use crate::{
 /// How long one operation of the load may take before its caller gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long loading, and reading everything back, may take.
-const FILL_LIMIT: Duration = Duration::from_secs(60);
-const CHECK_LIMIT: Duration = Duration::from_secs(60);
+const FILL_LIMIT: Duration = Duration::from_secs(180);
+const CHECK_LIMIT: Duration = Duration::from_secs(180);
 /// How long the founded ring may refuse its first write.
 const READY_LIMIT: Duration = Duration::from_secs(20);
 
