@@ -112,7 +112,7 @@ async fn c12_two_changes_at_once_are_both_answered_and_what_is_accepted_ends_tho
         running.push((timeline, load));
     }
     for (_, load) in &running {
-        load.acknowledges(CHANGE, 400, "before anything moves", |_| true)
+        load.acknowledges(CHANGE, 200, "before anything moves", |_| true)
             .await;
     }
 

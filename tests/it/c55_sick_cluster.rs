@@ -11,8 +11,8 @@ use annulus_tests::{
 };
 
 /// `--timeout` of the commands, and what they may take in all.
-const TIMEOUT: &str = "4s";
-const BOUNDED: Duration = Duration::from_secs(12);
+const TIMEOUT: &str = "8s";
+const BOUNDED: Duration = Duration::from_secs(24);
 
 const READS: [&[&str]; 6] = [
     &["status"],

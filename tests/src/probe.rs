@@ -95,8 +95,8 @@ impl Probe {
                 ring: snapshot.ring.to_string(),
                 generation: snapshot.generation.0,
                 epoch: snapshot.epoch.0,
-                // As if it were passed on already: the node must answer itself or refuse.
-                hops: 1,
+                // The last hop allowed: the node must answer itself or refuse, not pass it on.
+                hops: 2,
             }),
             key: key.to_vec().into(),
             mode: mode.into(),
