@@ -11,7 +11,7 @@ use annulus_tests::{
 };
 
 /// `--timeout` of the commands, and what they may take in all.
-const TIMEOUT: &str = "8s";
+const TIMEOUT: &str = "5s";
 const BOUNDED: Duration = Duration::from_secs(24);
 
 const READS: [&[&str]; 6] = [

@@ -19,7 +19,7 @@ use annulus_tests::{
 
 const RING: &str = "outage";
 /// Least time between two epochs: after one is adopted everywhere there is time for the kill.
-const EPOCH_INTERVAL: Duration = Duration::from_millis(1_500);
+const EPOCH_INTERVAL: Duration = Duration::from_millis(800);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_all_servers_loses_nothing_acknowledged_and_lookups_go_on_throughout() {

@@ -102,6 +102,8 @@ pub struct Outcome {
     pub unknown: u64,
     /// Acknowledged writes a second.
     pub acks_per_s: f64,
+    /// How many were aimed at.
+    pub aimed_at: u32,
     client: Client,
     kv: KvClient,
 }
@@ -217,6 +219,7 @@ impl Load {
             refused: shared.refused.load(Ordering::Relaxed),
             unknown: shared.unknown.load(Ordering::Relaxed),
             acks_per_s: acks.len() as f64 / seconds,
+            aimed_at: shared.plan.writes_per_s,
             acks,
             client: shared.client.clone(),
             kv: shared.kv.clone(),
@@ -266,10 +269,11 @@ impl Outcome {
     pub fn figures(&self) -> String {
         let deleted = self.keys.iter().filter(|key| key.is_deleted()).count();
         format!(
-            "{} acknowledged writes ({:.0}/s, {} of them deletes), {} exact reads, {} not done, \
+            "{} acknowledged writes ({:.0}/s of {}/s aimed at, {} of them deletes), {} exact reads, {} not done, \
              {} unknown, {} keys of which {deleted} deleted",
             self.acks.len(),
             self.acks_per_s,
+            self.aimed_at,
             self.deletes,
             self.reads,
             self.refused,
