@@ -21,8 +21,9 @@ const RING: &str = "switch";
 /// How much later a slow node takes in what is replicated to it. Longer than the steps around the
 /// switch take, so that nothing is there only because time passed.
 const SLOW_MS: u64 = 3_000;
-/// How long a step lasts at least: writes fall into step 6.
-const EPOCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a step lasts at least. Well below the slowness: what the bait leaves behind is still
+/// missing when it is looked for.
+const EPOCH_INTERVAL: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_switch_waits_for_what_only_the_old_list_had_acknowledged() {
