@@ -18,6 +18,8 @@ pub struct Fold {
     pub joiners: Vec<Member>,
     /// Members that drain, sorted.
     pub leavers: Vec<NodeId>,
+    /// New weights of members that stay, by id.
+    pub weights: BTreeMap<NodeId, Weight>,
     /// Who may hold ranges afterwards.
     pub candidates: Vec<Candidate>,
 }
@@ -32,28 +34,46 @@ pub fn fold(ring: &RingState) -> Fold {
     let mut expected = current(ring);
     let mut joining = BTreeSet::new();
     let mut leaving = BTreeSet::new();
+    // Those that leave, and those of weight 0: they give up every range.
+    let mut vacating = BTreeSet::new();
     for (id, record) in &ring.changes {
         if record.phase != ChangePhase::Queued {
             continue;
         }
-        // A node cannot come and go in one transition: its drain waits for the next one.
-        if matches!(&record.change, Change::Drain { node } if joining.contains(node)) {
+        // A node cannot come and go in one transition, nor come with two weights: what is asked of
+        // it after its join waits for the next one.
+        let node = record.change.node();
+        if !matches!(&record.change, Change::Join { .. }) && joining.contains(node) {
             continue;
         }
+        let vacates = match &record.change {
+            Change::Join { .. } => false,
+            Change::Drain { .. } => true,
+            Change::Weight { weight, .. } => weight.get() == 0,
+        };
         // Some member of each list must stay, to take the range over and to be copied from.
-        if let Change::Drain { node } = &record.change
-            && empties_a_list(ring, &leaving, node)
-        {
+        if vacates && empties_a_list(ring, &vacating, node) {
             continue;
         }
         match preflight(ring, &expected, &record.change) {
             Ok(()) => {
                 apply(ring, &mut expected, &record.change);
                 fold.accepted.push(*id);
+                if vacates {
+                    vacating.insert(node.clone());
+                }
                 match &record.change {
-                    Change::Join { node, .. } => joining.insert(node.clone()),
-                    Change::Drain { node } => leaving.insert(node.clone()),
-                };
+                    Change::Join { node, .. } => {
+                        joining.insert(node.clone());
+                    }
+                    Change::Drain { node } => {
+                        fold.weights.remove(node);
+                        leaving.insert(node.clone());
+                    }
+                    Change::Weight { node, weight } => {
+                        fold.weights.insert(node.clone(), *weight);
+                    }
+                }
             }
             Err(rejection) => fold.refused.push((*id, rejection)),
         }
@@ -71,7 +91,7 @@ pub fn fold(ring: &RingState) -> Fold {
         .map(|member| Candidate {
             handle: member.handle,
             zone: member.zone.clone(),
-            weight: member.weight,
+            weight: *fold.weights.get(&member.node_id).unwrap_or(&member.weight),
         })
         .collect();
     fold
@@ -153,6 +173,11 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
         Change::Drain { node } => {
             expected.remove(node);
         }
+        Change::Weight { node, weight } => {
+            if let Some(known) = expected.get_mut(node) {
+                known.1 = *weight;
+            }
+        }
     }
 }
 
@@ -195,11 +220,28 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
             }
             Ok(())
         }
-        Change::Drain { node } => drain(ring, expected, node),
+        Change::Drain { node } => {
+            stands(ring, expected, node)?;
+            vacate(ring, expected, node)
+        }
+        Change::Weight { node, weight } => {
+            stands(ring, expected, node)?;
+            if expected[node].1 == *weight {
+                return Err(Rejection::SameWeight {
+                    node: node.clone(),
+                    weight: *weight,
+                });
+            }
+            if weight.get() == 0 {
+                vacate(ring, expected, node)?;
+            }
+            Ok(())
+        }
     }
 }
 
-fn drain(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
+/// The node is, or will be, a member that does not leave, and it is not down.
+fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
     if !expected.contains_key(node) {
         let known = ring.members.contains_key(node);
         return Err(if known {
@@ -208,6 +250,18 @@ fn drain(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rej
             Rejection::NotMember { node: node.clone() }
         });
     }
+    if ring
+        .members
+        .get(node)
+        .is_some_and(|member| member.availability == Availability::Down)
+    {
+        return Err(Rejection::NodeDown { node: node.clone() });
+    }
+    Ok(())
+}
+
+/// Nobody's lists get shorter and no zone is left empty when `node` gives up all its ranges.
+fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
     let (zone, weight) = &expected[node];
     if weight.get() == 0 {
         return Ok(());

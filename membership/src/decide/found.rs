@@ -70,14 +70,14 @@ pub(super) fn decide(
             zones.len()
         ));
     }
-    target::check(ring, &target::of(&members), &BTreeSet::new(), lists)?;
+    target::check(ring, &target::of(&members), lists)?;
     let changes = ring
         .changes
         .iter()
         .filter(|(_, record)| record.phase == ChangePhase::Queued)
         .filter(|(_, record)| match &record.change {
             Change::Join { node, .. } => nodes.contains(node),
-            Change::Drain { .. } => false,
+            Change::Drain { .. } | Change::Weight { .. } => false,
         })
         .map(|(id, _)| *id)
         .collect();
@@ -98,7 +98,7 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
     let nodes: BTreeSet<NodeId> = waiting
         .filter_map(|record| match &record.change {
             Change::Join { node, .. } => Some(node.clone()),
-            Change::Drain { .. } => None,
+            Change::Drain { .. } | Change::Weight { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()
