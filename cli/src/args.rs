@@ -297,6 +297,18 @@ pub enum NodeCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
+    /// Let a registered node take the very ranges of a member of its zone, which then leaves
+    Replace {
+        /// Which ring
+        ring: RingName,
+        /// Which node leaves
+        node: NodeId,
+        /// Which node comes
+        by: NodeId,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
     /// Give a member another share of the ranges; 0 = it stays a member and owns nothing
     Weight {
         /// Which ring

@@ -265,6 +265,24 @@ impl Admin {
         self.mutated(self.client.drain_node(request).await).await
     }
 
+    /// Asks for a replacement.
+    pub async fn replace(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        by: &NodeId,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::ReplaceNodeRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            by: by.to_string(),
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.replace_node(request).await).await
+    }
+
     /// Asks for another weight.
     pub async fn weight(
         &self,

@@ -56,6 +56,21 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             )
             .await
         }
+        NodeCommand::Replace {
+            ring,
+            node,
+            by,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.replace(&ring, &node, &by, expected).await?;
+            let asked = Asked {
+                ring,
+                node,
+                kind: "replace",
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
         NodeCommand::Weight {
             ring,
             node,

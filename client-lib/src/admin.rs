@@ -338,6 +338,18 @@ impl AdminClient {
         self.mutate(request, wire::drain_node).await
     }
 
+    /// Replaces a member by a registered node.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn replace_node(
+        &self,
+        mut request: v1::ReplaceNodeRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::replace_node).await
+    }
+
     /// Changes a member's weight.
     ///
     /// # Errors
@@ -465,6 +477,7 @@ mod wire {
         get_ring: GetRingRequest -> RingStatus,
         join_node: JoinNodeRequest -> MutationResponse,
         drain_node: DrainNodeRequest -> MutationResponse,
+        replace_node: ReplaceNodeRequest -> MutationResponse,
         set_weight: SetWeightRequest -> MutationResponse,
         abort_change: AbortChangeRequest -> MutationResponse,
         settle_transition: SettleRequest -> MutationResponse,

@@ -305,24 +305,54 @@ pub enum Change {
         /// Its share from the end of the transition on.
         weight: Weight,
     },
+    /// A registered node takes the very ranges of a member of its zone, which leaves.
+    Replace {
+        /// Who leaves.
+        node: NodeId,
+        /// Who comes.
+        by: NodeId,
+    },
 }
 
 impl Change {
-    /// The node it is about.
+    /// The node it is about; of a replacement the one that leaves.
     #[must_use]
     pub fn node(&self) -> &NodeId {
         match self {
-            Self::Join { node, .. } | Self::Drain { node } | Self::Weight { node, .. } => node,
+            Self::Join { node, .. }
+            | Self::Drain { node }
+            | Self::Weight { node, .. }
+            | Self::Replace { node, .. } => node,
         }
     }
 
-    /// "join", "drain" or "weight".
+    /// Who becomes a member by it.
+    #[must_use]
+    pub fn joiner(&self) -> Option<&NodeId> {
+        match self {
+            Self::Join { node, .. } | Self::Replace { by: node, .. } => Some(node),
+            Self::Drain { .. } | Self::Weight { .. } => None,
+        }
+    }
+
+    /// Who gives up every range by it.
+    #[must_use]
+    pub fn vacates(&self) -> Option<&NodeId> {
+        match self {
+            Self::Drain { node } | Self::Replace { node, .. } => Some(node),
+            Self::Weight { node, weight } if weight.get() == 0 => Some(node),
+            Self::Join { .. } | Self::Weight { .. } => None,
+        }
+    }
+
+    /// "join", "drain", "weight" or "replace".
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Join { .. } => "join",
             Self::Drain { .. } => "drain",
             Self::Weight { .. } => "weight",
+            Self::Replace { .. } => "replace",
         }
     }
 }

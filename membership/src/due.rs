@@ -172,8 +172,7 @@ fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
         Vec::new()
     } else {
         // No table at all cannot be: preflight keeps at least rf nodes with weight.
-        let table = place::assign(&ring.slots, &fold.candidates).ok()?;
-        annulus_ring::placement::diff(&ring.slots, &table)
+        fold.target(ring).ok()?
     };
     Some(RingCommand::Start {
         changes: fold.accepted.clone(),

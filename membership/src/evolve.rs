@@ -416,12 +416,11 @@ impl RingState {
             };
             self.set_phase(*id, phase);
         }
-        if let Some(ChangeRecord {
-            change: crate::Change::Join { node, .. },
-            ..
-        }) = self.changes.get(&change)
-        {
-            let node = node.clone();
+        let joiner = self
+            .changes
+            .get(&change)
+            .and_then(|record| record.change.joiner().cloned());
+        if let Some(node) = joiner {
             self.end_registration(&node, true);
         }
     }

@@ -115,6 +115,24 @@ pub enum Rejection {
         /// Who.
         node: NodeId,
     },
+    /// A replacement takes the very ranges, so it must stand in the same zone.
+    #[error("{node} is in zone {zone} and {by} in {other}; join {by} and drain {node} instead")]
+    ReplacementZone {
+        /// Who leaves.
+        node: NodeId,
+        /// Its zone.
+        zone: Zone,
+        /// Who comes.
+        by: NodeId,
+        /// Its zone.
+        other: Zone,
+    },
+    /// It could own nothing.
+    #[error("{by} has weight 0 and could take nothing over; start it with another weight")]
+    ReplacementWeight {
+        /// Who comes.
+        by: NodeId,
+    },
     /// Nothing to change.
     #[error("the weight of {node} is {weight} already, or about to be")]
     SameWeight {

@@ -535,6 +535,24 @@ impl v1::admin_server::Admin for Admin {
         ))
     }
 
+    async fn replace_node(
+        &self,
+        request: Request<v1::ReplaceNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let by = convert::node_id("by", &request.by).map_err(ApiError::from)?;
+        let command = RingCommand::Change {
+            change: Change::Replace { node, by },
+            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
+        };
+        let answer = self
+            .change(call, &request.request_id, &request.ring, command)
+            .await?;
+        Ok(Response::new(answer))
+    }
+
     async fn set_weight(
         &self,
         request: Request<v1::SetWeightRequest>,

@@ -239,6 +239,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::FlipsBack
         | Rejection::NodeDown { .. }
         | Rejection::SameWeight { .. }
+        | Rejection::ReplacementZone { .. }
+        | Rejection::ReplacementWeight { .. }
         | Rejection::Paused { .. }
         | Rejection::Held { .. }
         | Rejection::NotPaused

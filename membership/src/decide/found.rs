@@ -75,9 +75,8 @@ pub(super) fn decide(
         .changes
         .iter()
         .filter(|(_, record)| record.phase == ChangePhase::Queued)
-        .filter(|(_, record)| match &record.change {
-            Change::Join { node, .. } => nodes.contains(node),
-            Change::Drain { .. } | Change::Weight { .. } => false,
+        .filter(|(_, record)| {
+            matches!(&record.change, Change::Join { node, .. } if nodes.contains(node))
         })
         .map(|(id, _)| *id)
         .collect();
@@ -98,7 +97,7 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
     let nodes: BTreeSet<NodeId> = waiting
         .filter_map(|record| match &record.change {
             Change::Join { node, .. } => Some(node.clone()),
-            Change::Drain { .. } | Change::Weight { .. } => None,
+            Change::Drain { .. } | Change::Weight { .. } | Change::Replace { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

@@ -57,6 +57,10 @@ impl Stage {
                 };
                 self.change(change)
             }
+            "replace" => self.change(Change::Replace {
+                node: NodeId::new(words[1]).unwrap(),
+                by: NodeId::new(words[2]).unwrap(),
+            }),
             "weight" => self.change(Change::Weight {
                 node: NodeId::new(words[1]).unwrap(),
                 weight: Weight::new(number(words[2]) as u32).unwrap(),

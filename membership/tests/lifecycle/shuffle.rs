@@ -49,9 +49,13 @@ impl Shuffle {
                 let id = self.any_node();
                 let _ = self.world.join(id.as_str());
             }
-            6..=8 => {
+            6..=7 => {
                 let id = self.any_node();
                 let _ = self.world.drain(id.as_str());
+            }
+            8 => {
+                let (node, by) = (self.any_node(), self.any_node());
+                let _ = self.world.change(Change::Replace { node, by });
             }
             9 => {
                 let node = self.any_node();
