@@ -57,6 +57,8 @@ impl Held {
 pub(crate) struct Before {
     /// Staging copies that become live, by session.
     pub promote: BTreeMap<SessionId, Vec<Slot>>,
+    /// Flipping back: live copies that become staging copies of the session again.
+    pub demote: Option<(SessionId, Vec<Slot>)>,
     /// Founding: empty live copies to open.
     pub found: Vec<Slot>,
     /// Reigns whose base the copies then hold.
@@ -102,6 +104,17 @@ pub(crate) fn before(view: &View, own: Handle, held: &Held, ever_held: bool) -> 
         .transition
         .as_ref()
         .map(|transition| SessionId::from(transition.id));
+    let snapshot_step = snapshot
+        .transition
+        .as_ref()
+        .map(|transition| transition.step);
+    if let (Some(session), Some(Step::FlippingBack)) = (running, snapshot_step) {
+        let live = gained(view, own)
+            .into_iter()
+            .filter(|slot| held.live.contains_key(slot));
+        let slots: Vec<Slot> = live.collect();
+        plan.demote = (!slots.is_empty()).then_some((session, slots));
+    }
     let mut founded_reign = None;
     let mut founded_elsewhere = Vec::new();
     for slot in snapshot.layout.slots.slots() {
@@ -293,6 +306,34 @@ mod tests {
             BTreeSet::from([Slot(0)]),
             "half a copy is no copy"
         );
+    }
+
+    #[test]
+    fn flipping_back_hides_what_was_gained_and_nothing_else() {
+        let session = SessionId(7);
+        let lists: [&[Handle]; 2] = [&[A, C], &[A, B]];
+        let held = Held::from(vec![
+            holding(0, Copy::Live, Some(2), true),
+            holding(1, Copy::Live, Some(2), true),
+        ]);
+        for step in Step::ALL {
+            let plan = before(
+                &view(lists, [2, 2], Some((step, &[A, B]))),
+                OWN,
+                &held,
+                true,
+            );
+            let back = (step == Step::FlippingBack).then(|| (session, vec![Slot(0)]));
+            assert_eq!(plan.demote, back, "{step}");
+        }
+        // Who slept through the switch has nothing to hide.
+        let slept = Held::from(vec![
+            holding(0, Copy::Staging(session), Some(2), true),
+            holding(1, Copy::Live, Some(2), true),
+        ]);
+        let back = view(lists, [2, 2], Some((Step::FlippingBack, &[A, B])));
+        let plan = before(&back, OWN, &slept, true);
+        assert_eq!((plan.demote, plan.promote), (None, BTreeMap::new()));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! ```text
 //!   open_live ------------------------> Live ---retain---> Retained(session) --drop_retained--> gone
 //!   open_staging --> Staging(session) --promote--^
+//!                        |        ^---demote (flip back)--- Live
 //!                        '--drop_staging--> gone
 //! ```
 
@@ -271,6 +272,13 @@ pub trait RangeStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Missing`] if a slot has neither.
     fn promote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError>;
+
+    /// The way back of [`RangeStore::promote`]: live copies become staging copies of the session,
+    /// complete and hidden, with what they hold; a slot without a live copy is passed over.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn demote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError>;
 
     /// Live copies become retained copies of the session; slots without one are passed over.
     ///

@@ -124,6 +124,8 @@ pub(crate) struct Directive {
     pub joint: std::collections::BTreeMap<Slot, Position>,
     pub verify: BTreeSet<Slot>,
     pub permits: Vec<(SessionId, Vec<Slot>)>,
+    /// Begin no copy.
+    pub paused: bool,
 }
 
 impl TryFrom<v1::Directive> for Directive {
@@ -151,6 +153,7 @@ impl TryFrom<v1::Directive> for Directive {
             joint,
             verify: message.verify.into_iter().map(Slot).collect(),
             permits,
+            paused: message.paused,
         })
     }
 }

@@ -69,6 +69,8 @@ impl From<v1::RingStatus> for RingView {
             w: ring.w,
             r: ring.r,
             soak_ms: ring.soak_ms.into(),
+            paused: ring.paused,
+            held: ring.held,
             grace_ms: ring.grace_ms.into(),
             founded: ring.founded,
             nodes: ring.nodes.into_iter().map(NodeView::from).collect(),
@@ -107,6 +109,7 @@ impl From<v1::NodeStatus> for NodeView {
             linked: node.linked,
             heard_ms_ago: node.heard_ms_ago.map(Into::into),
             adopted_epoch: node.adopted_epoch.map(Into::into),
+            word: node.word,
         }
     }
 }

@@ -195,6 +195,32 @@ pub enum RingCommand {
         #[arg(long)]
         local: bool,
     },
+    /// Let all movement stand still where it is: no step, no copying, no hand-over, no deletion
+    Pause {
+        /// Which ring
+        ring: RingName,
+        /// Why, for those who look later
+        #[arg(long)]
+        reason: String,
+    },
+    /// Let movement go on
+    Resume {
+        /// Which ring
+        ring: RingName,
+    },
+    /// Delete nothing on this ring, however old
+    Hold {
+        /// Which ring
+        ring: RingName,
+        /// Why, for those who look later
+        #[arg(long)]
+        reason: String,
+    },
+    /// Allow deletion again
+    Unhold {
+        /// Which ring
+        ring: RingName,
+    },
     /// The kept epochs with their checksums
     Epochs {
         /// Which ring
@@ -271,7 +297,31 @@ pub enum NodeCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
-    /// Withdraw a change that is queued, or running and not yet switched
+    /// Let a registered node take the very ranges of a member of its zone, which then leaves
+    Replace {
+        /// Which ring
+        ring: RingName,
+        /// Which node leaves
+        node: NodeId,
+        /// Which node comes
+        by: NodeId,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Give a member another share of the ranges; 0 = it stays a member and owns nothing
+    Weight {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// Its share, compared with those of the others in its zone
+        weight: u32,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Withdraw a change that is queued or running; after the switch the lists flip back first
     Abort {
         /// Which ring
         ring: RingName,

@@ -265,6 +265,42 @@ impl Admin {
         self.mutated(self.client.drain_node(request).await).await
     }
 
+    /// Asks for a replacement.
+    pub async fn replace(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        by: &NodeId,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::ReplaceNodeRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            by: by.to_string(),
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.replace_node(request).await).await
+    }
+
+    /// Asks for another weight.
+    pub async fn weight(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        weight: u32,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::SetWeightRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            weight,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.set_weight(request).await).await
+    }
+
     /// Withdraws a change.
     pub async fn abort(&self, ring: &RingName, change_id: u64) -> Result<Accepted> {
         let request_id = self.client.request_id();
@@ -284,6 +320,26 @@ impl Admin {
             ring: ring.to_string(),
         };
         self.mutated(self.client.settle(request).await).await
+    }
+
+    /// Stops movement, or lets it go on.
+    pub async fn pause(&self, ring: &RingName, reason: Option<String>) -> Result<Accepted> {
+        let request = self.brake(ring, reason);
+        self.mutated(self.client.pause_ring(request).await).await
+    }
+
+    /// Forbids deletion, or allows it again.
+    pub async fn hold(&self, ring: &RingName, reason: Option<String>) -> Result<Accepted> {
+        let request = self.brake(ring, reason);
+        self.mutated(self.client.hold_ring(request).await).await
+    }
+
+    fn brake(&self, ring: &RingName, reason: Option<String>) -> v1::BrakeRequest {
+        v1::BrakeRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            reason,
+        }
     }
 
     async fn mutated(&self, answer: Result<v1::MutationResponse, AdminError>) -> Result<Accepted> {
@@ -427,7 +483,7 @@ fn refused(name: &str, message: &str) -> Failure {
             "start and join more nodes, or accept it where --accept exists"
         }
         "StaleLayout" => "`annulus status` shows the layout epoch as it is",
-        "TooLateToAbort" => "wait for its end, then ask for the opposite change",
+        "FlipsBack" => "wait for its end; `annulus status` shows whom it waits for",
         "ChangeEnded" => "`annulus ring show` lists the changes",
         _ => "the message says why; the same request gets the same answer",
     };

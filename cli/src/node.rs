@@ -56,9 +56,39 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             )
             .await
         }
+        NodeCommand::Replace {
+            ring,
+            node,
+            by,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.replace(&ring, &node, &by, expected).await?;
+            let asked = Asked {
+                ring,
+                node,
+                kind: "replace",
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
+        NodeCommand::Weight {
+            ring,
+            node,
+            weight,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.weight(&ring, &node, weight, expected).await?;
+            let asked = Asked {
+                ring,
+                node,
+                kind: "weight",
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
-            let done = Done::new(&ring, format!("change {change} is aborted"), &aborted);
+            let done = Done::new(&ring, format!("change {change} is withdrawn"), &aborted);
             render::print(global.output, &done)
         }
         NodeCommand::Settle { ring } => {

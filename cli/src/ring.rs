@@ -38,6 +38,22 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
         }
+        RingCommand::Pause { ring, reason } => {
+            let paused = admin.pause(&ring, Some(reason)).await?;
+            print_done(global, &ring, "paused", &paused)
+        }
+        RingCommand::Resume { ring } => {
+            let resumed = admin.pause(&ring, None).await?;
+            print_done(global, &ring, "moving again", &resumed)
+        }
+        RingCommand::Hold { ring, reason } => {
+            let held = admin.hold(&ring, Some(reason)).await?;
+            print_done(global, &ring, "on hold: nothing is deleted", &held)
+        }
+        RingCommand::Unhold { ring } => {
+            let free = admin.hold(&ring, None).await?;
+            print_done(global, &ring, "no longer on hold", &free)
+        }
         RingCommand::Epochs { ring, local } => {
             let epochs = admin.epochs(&ring, Read::from(local)).await?;
             render::print(

@@ -104,6 +104,10 @@ pub struct RingView {
     pub soak_ms: Wide,
     /// How long a loser keeps its copy, in ms.
     pub grace_ms: Wide,
+    /// Why all movement stands still, if it does.
+    pub paused: Option<String>,
+    /// Why nothing is deleted, if so.
+    pub held: Option<String>,
     /// It has, or had, members.
     pub founded: bool,
     /// By name; members and those only registered.
@@ -156,6 +160,8 @@ pub struct NodeView {
     pub member: bool,
     /// It is tried last.
     pub down: bool,
+    /// "up", "suspect", "down" or "recovering", for members; only the leader knows.
+    pub word: Option<String>,
     /// Ranges it is a replica of.
     pub replica_ranges: u32,
     /// Ranges it owns.
@@ -188,7 +194,7 @@ pub struct ChangeView {
 pub struct TransitionView {
     /// Its number.
     pub id: Wide,
-    /// 1 to 7.
+    /// 1 to 7, or 9 on the way back.
     pub step: u32,
     /// The step's word.
     pub step_name: &'static str,
@@ -387,15 +393,21 @@ impl RingView {
         for node in self
             .nodes
             .iter()
-            .filter(|node| node.down || node.linked == Some(false))
+            .filter(|node| node.word.as_deref().is_some_and(|word| word != "up"))
+            .chain(self.nodes.iter().filter(|node| {
+                // A follower knows no words, and nobody has one for a node that is no member.
+                node.word.is_none() && (node.down || node.linked == Some(false))
+            }))
         {
             let heard = node
                 .heard_ms_ago
                 .map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)));
             writeln!(
                 out,
-                "  not linked  {} at {}, last heard {heard}",
-                node.node, node.endpoint
+                "  {:<10}  {} at {}, last heard {heard}",
+                node.word.as_deref().unwrap_or("not linked"),
+                node.node,
+                node.endpoint
             )?;
         }
         for change in self
@@ -501,10 +513,10 @@ pub fn write_nodes(out: &mut dyn Write, nodes: &[NodeView]) -> io::Result<()> {
     let mut table = render::columns(&header);
     for node in nodes {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        let state = if node.down {
-            format!("{} (down)", node.state)
-        } else {
-            node.state.clone()
+        let state = match (node.word.as_deref(), node.down) {
+            (Some("up"), false) | (None, false) => node.state.clone(),
+            (Some(word), _) => format!("{} ({word})", node.state),
+            (None, true) => format!("{} (down)", node.state),
         };
         table.add_row([
             node.node.clone(),

@@ -338,6 +338,30 @@ impl AdminClient {
         self.mutate(request, wire::drain_node).await
     }
 
+    /// Replaces a member by a registered node.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn replace_node(
+        &self,
+        mut request: v1::ReplaceNodeRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::replace_node).await
+    }
+
+    /// Changes a member's weight.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn set_weight(
+        &self,
+        mut request: v1::SetWeightRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::set_weight).await
+    }
+
     /// Aborts a change.
     ///
     /// # Errors
@@ -360,6 +384,30 @@ impl AdminClient {
     ) -> Result<v1::MutationResponse, AdminError> {
         self.draw(&mut request.request_id);
         self.mutate(request, wire::settle_transition).await
+    }
+
+    /// Stops all movement on a ring where it stands, or lets it go on.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn pause_ring(
+        &self,
+        mut request: v1::BrakeRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::pause_ring).await
+    }
+
+    /// Forbids every deletion on a ring, or allows it again.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn hold_ring(
+        &self,
+        mut request: v1::BrakeRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::hold_ring).await
     }
 
     /// Keeps an id that the caller drew before; draws one otherwise.
@@ -429,8 +477,12 @@ mod wire {
         get_ring: GetRingRequest -> RingStatus,
         join_node: JoinNodeRequest -> MutationResponse,
         drain_node: DrainNodeRequest -> MutationResponse,
+        replace_node: ReplaceNodeRequest -> MutationResponse,
+        set_weight: SetWeightRequest -> MutationResponse,
         abort_change: AbortChangeRequest -> MutationResponse,
         settle_transition: SettleRequest -> MutationResponse,
+        pause_ring: BrakeRequest -> MutationResponse,
+        hold_ring: BrakeRequest -> MutationResponse,
         get_snapshot: GetSnapshotRequest -> GetSnapshotResponse,
         list_epochs: ListEpochsRequest -> ListEpochsResponse,
     }

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use annulus_ring::{
-    ClusterId, Endpoint, Epoch, HashName, Incarnation, NodeId, Position, Replication, RingName,
-    SessionId, Slot, SlotChange, Step, TransitionId, Weight, Zone,
+    Availability, ClusterId, Endpoint, Epoch, HashName, Incarnation, NodeId, Position, Replication,
+    RingName, SessionId, Slot, SlotChange, Step, TransitionId, Weight, Zone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -192,6 +192,26 @@ pub enum RingCommand {
     },
     /// Ends the soak now.
     Settle,
+    /// The leader finds a member silent for too long, or well again: clients try it last, or not.
+    Availability {
+        /// Who.
+        node: NodeId,
+        /// In which life.
+        incarnation: Incarnation,
+        /// From now on.
+        availability: Availability,
+    },
+    /// All movement stops where it is: no step, no wave, no copying, no deletion. Every step is
+    /// safe to stay in; aborts and flips back go on.
+    Pause {
+        /// Why, for people; none: movement goes on.
+        reason: Option<String>,
+    },
+    /// Nothing is deleted on this ring, however old.
+    Hold {
+        /// Why, for people; none: permits are given again.
+        reason: Option<String>,
+    },
     /// Leave to delete retained copies.
     Permit {
         /// Whose copies.
@@ -278,23 +298,61 @@ pub enum Change {
         /// Who.
         node: NodeId,
     },
+    /// Give a member another share; 0: it stays a member and owns nothing.
+    Weight {
+        /// Who.
+        node: NodeId,
+        /// Its share from the end of the transition on.
+        weight: Weight,
+    },
+    /// A registered node takes the very ranges of a member of its zone, which leaves.
+    Replace {
+        /// Who leaves.
+        node: NodeId,
+        /// Who comes.
+        by: NodeId,
+    },
 }
 
 impl Change {
-    /// The node it is about.
+    /// The node it is about; of a replacement the one that leaves.
     #[must_use]
     pub fn node(&self) -> &NodeId {
         match self {
-            Self::Join { node, .. } | Self::Drain { node } => node,
+            Self::Join { node, .. }
+            | Self::Drain { node }
+            | Self::Weight { node, .. }
+            | Self::Replace { node, .. } => node,
         }
     }
 
-    /// "join" or "drain".
+    /// Who becomes a member by it.
+    #[must_use]
+    pub fn joiner(&self) -> Option<&NodeId> {
+        match self {
+            Self::Join { node, .. } | Self::Replace { by: node, .. } => Some(node),
+            Self::Drain { .. } | Self::Weight { .. } => None,
+        }
+    }
+
+    /// Who gives up every range by it.
+    #[must_use]
+    pub fn vacates(&self) -> Option<&NodeId> {
+        match self {
+            Self::Drain { node } | Self::Replace { node, .. } => Some(node),
+            Self::Weight { node, weight } if weight.get() == 0 => Some(node),
+            Self::Join { .. } | Self::Weight { .. } => None,
+        }
+    }
+
+    /// "join", "drain", "weight" or "replace".
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Join { .. } => "join",
             Self::Drain { .. } => "drain",
+            Self::Weight { .. } => "weight",
+            Self::Replace { .. } => "replace",
         }
     }
 }

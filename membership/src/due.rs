@@ -34,8 +34,19 @@ pub fn due(
 ) -> Option<RingCommand> {
     let ring = state.rings.get(name)?;
     reports.see(ring, now_ms);
+    if let Some(command) = availability(ring, reports) {
+        return Some(command);
+    }
     if let Some(wave) = &ring.wave {
+        // Also while paused: a wave ends or is given up, it does not stay sealed.
         return wave_due(ring, wave, reports, now_ms);
+    }
+    let flips_back = ring
+        .transition
+        .as_ref()
+        .is_some_and(|transition| transition.step == Step::FlippingBack);
+    if ring.paused.is_some() && !flips_back {
+        return released(ring, reports);
     }
     if let Some(transition) = &ring.transition {
         return transition_due(state, ring, transition, reports, now_ms);
@@ -49,6 +60,18 @@ pub fn due(
     released(ring, reports)
         .or_else(|| permit(state, ring, reports, now_ms))
         .or_else(|| evening(ring, reports, now_ms))
+}
+
+/// The first member that is committed as up and is down, or the other way round.
+fn availability(ring: &RingState, reports: &Reports) -> Option<RingCommand> {
+    ring.members.values().find_map(|member| {
+        let availability = reports.availability(&member.node_id);
+        (availability != member.availability).then(|| RingCommand::Availability {
+            node: member.node_id.clone(),
+            incarnation: member.incarnation,
+            availability,
+        })
+    })
 }
 
 /// A tick, while a soak or a grace runs. `since_ms` is how long ago ring time was last raised, on
@@ -149,8 +172,7 @@ fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
         Vec::new()
     } else {
         // No table at all cannot be: preflight keeps at least rf nodes with weight.
-        let table = place::assign(&ring.slots, &fold.candidates).ok()?;
-        annulus_ring::placement::diff(&ring.slots, &table)
+        fold.target(ring).ok()?
     };
     Some(RingCommand::Start {
         changes: fold.accepted.clone(),
@@ -506,7 +528,10 @@ fn permit(
             .filter_map(|slot| verified(ring, reports, *slot, copies.since_epoch))
             .collect();
         let enough = proofs.len() == copies.kept.len() || proofs.len() >= PERMIT_BATCH;
-        if proofs.is_empty() || !(enough || reports.permit_waited(now_ms, PERMIT_PAUSE_MS)) {
+        if ring.held.is_some()
+            || proofs.is_empty()
+            || !(enough || reports.permit_waited(now_ms, PERMIT_PAUSE_MS))
+        {
             continue;
         }
         reports.note_permit(now_ms);

@@ -1,7 +1,10 @@
 //! What followed from a command. Past tense; each carries all that `evolve` needs.
 
+use std::collections::BTreeMap;
+
 use annulus_ring::{
-    ClusterId, Endpoint, List, Member, NodeId, Slot, SlotChange, Step, TransitionId,
+    Availability, ClusterId, Endpoint, List, Member, NodeId, Slot, SlotChange, Step, TransitionId,
+    Weight,
 };
 
 use crate::{Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
@@ -76,6 +79,8 @@ pub enum Event {
         joiners: Vec<Member>,
         /// Members that drain from now on.
         leavers: Vec<NodeId>,
+        /// Weights that hold from its end on.
+        weights: BTreeMap<NodeId, Weight>,
         /// New lists of the changed slots.
         target: Vec<SlotChange>,
     },
@@ -83,6 +88,11 @@ pub enum Event {
     StepEntered {
         /// Which step.
         step: Step,
+    },
+    /// The transition goes back from the switch; see [`Step::FlippingBack`].
+    FlipBackBegun {
+        /// The change that is withdrawn at its end; the others wait again then.
+        change: ChangeId,
     },
     /// The operator ended the soak.
     SettleAsked,
@@ -118,6 +128,23 @@ pub enum Event {
         /// Which.
         copies: CopySet,
     },
+    /// Clients try a member last, or no longer last.
+    AvailabilityChanged {
+        /// Who.
+        node: NodeId,
+        /// From now on.
+        availability: Availability,
+    },
+    /// Movement stands still, or goes on.
+    PauseSet {
+        /// Why it stands still.
+        reason: Option<String>,
+    },
+    /// Nothing is deleted, or things are again.
+    HoldSet {
+        /// Why nothing is.
+        reason: Option<String>,
+    },
     /// A member has given everything away.
     MemberRemoved {
         /// Who.
@@ -134,9 +161,11 @@ impl Event {
             | Self::Founded { .. }
             | Self::TransitionStarted { .. }
             | Self::StepEntered { .. }
+            | Self::FlipBackBegun { .. }
             | Self::Settled
             | Self::TransitionAborted { .. }
             | Self::WaveCommitted { .. }
+            | Self::AvailabilityChanged { .. }
             | Self::MemberRemoved { .. } => true,
             Self::EndpointChanged { node, .. } => member(node),
             Self::Initialised { .. }
@@ -149,6 +178,8 @@ impl Event {
             | Self::WaveBegun { .. }
             | Self::WaveAborted { .. }
             | Self::Permitted { .. }
+            | Self::PauseSet { .. }
+            | Self::HoldSet { .. }
             | Self::Released { .. } => false,
         }
     }

@@ -111,6 +111,11 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
                 proof: Proof::Joint,
             }
         }
+        // Their own small soak: until all have it, one of them may answer a read of before.
+        Step::FlippingBack => Barrier {
+            nodes: gainers,
+            ..Barrier::default()
+        },
         Step::Switched => {
             losers.extend(holders);
             Barrier {

@@ -8,7 +8,7 @@ use annulus_ring::{
 };
 
 use crate::{
-    ANSWER_AGE_MS, Applied, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
+    ANSWER_AGE_MS, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
     MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Registered, RequestId, RetainedCopies,
     RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
     decide::{Decision, applied},
@@ -54,7 +54,7 @@ impl State {
         decision
             .events
             .iter()
-            .for_each(|event| ring.evolve(event, now_ms));
+            .for_each(|event| ring.evolve(event, now_ms, wall_ms));
         ring.trim_ended_changes();
         (applied(&decision, ring.epoch), publishes.then_some(name))
     }
@@ -107,11 +107,13 @@ impl RingState {
             wave: None,
             last_wave: WaveId(0),
             retained: Vec::new(),
+            paused: None,
+            held: None,
         }
     }
 
     /// `self.epoch` is already that of the snapshot that the events make, if they make one.
-    fn evolve(&mut self, event: &Event, now_ms: u64) {
+    fn evolve(&mut self, event: &Event, now_ms: u64, wall_ms: u64) {
         match event {
             Event::Initialised { .. } | Event::Ticked { .. } | Event::RingCreated { .. } => {}
             Event::Registered { node, registered } => self.register(node, registered),
@@ -161,14 +163,24 @@ impl RingState {
                 changes,
                 joiners,
                 leavers,
+                weights,
                 target,
             } => {
                 for id_of_change in changes {
                     self.set_phase(*id_of_change, ChangePhase::Running(*id));
                 }
                 self.start(*id, changes, joiners, leavers, target, now_ms);
+                if let Some(transition) = &mut self.transition {
+                    transition.weights.clone_from(weights);
+                }
             }
             Event::StepEntered { step } => self.enter(*step, now_ms),
+            Event::FlipBackBegun { change } => {
+                self.enter(Step::FlippingBack, now_ms);
+                if let Some(transition) = &mut self.transition {
+                    transition.withdrawn = Some(*change);
+                }
+            }
             Event::SettleAsked => {
                 if let Some(transition) = &mut self.transition {
                     transition.settle_now = true;
@@ -207,6 +219,13 @@ impl RingState {
                 self.retained
                     .retain(|known| !known.kept.is_empty() || !known.permitted.is_empty());
             }
+            Event::AvailabilityChanged { node, availability } => {
+                if let Some(member) = self.members.get_mut(node) {
+                    member.availability = *availability;
+                }
+            }
+            Event::PauseSet { reason } => self.paused = brake(reason.as_ref(), wall_ms),
+            Event::HoldSet { reason } => self.held = brake(reason.as_ref(), wall_ms),
             Event::MemberRemoved { node } => {
                 self.members.remove(node);
                 self.end_registration(node, false);
@@ -283,6 +302,7 @@ impl RingState {
             step_epoch: self.epoch,
             step_since_ms: now_ms,
             settle_now: false,
+            withdrawn: None,
             target: target
                 .iter()
                 .map(|change| (change.slot, change.to.clone()))
@@ -292,6 +312,7 @@ impl RingState {
                 .map(|joiner| joiner.node_id.clone())
                 .collect(),
             draining: leavers.iter().cloned().collect(),
+            weights: BTreeMap::new(),
         });
     }
 
@@ -310,7 +331,9 @@ impl RingState {
         let state = match step {
             Step::Prepared => MemberState::Joining,
             Step::Writing | Step::Copying => MemberState::Copying,
-            Step::CatchingUp | Step::Verified | Step::Joint => MemberState::CatchingUp,
+            Step::CatchingUp | Step::Verified | Step::Joint | Step::FlippingBack => {
+                MemberState::CatchingUp
+            }
             Step::Switched => MemberState::Active,
         };
         for node in &transition.joining {
@@ -354,6 +377,11 @@ impl RingState {
                 permitted: BTreeSet::new(),
             });
         }
+        for (node, weight) in &transition.weights {
+            if let Some(member) = self.members.get_mut(node) {
+                member.weight = *weight;
+            }
+        }
         self.layout_epoch = self.epoch;
         transition
             .changes
@@ -388,12 +416,11 @@ impl RingState {
             };
             self.set_phase(*id, phase);
         }
-        if let Some(ChangeRecord {
-            change: crate::Change::Join { node, .. },
-            ..
-        }) = self.changes.get(&change)
-        {
-            let node = node.clone();
+        let joiner = self
+            .changes
+            .get(&change)
+            .and_then(|record| record.change.joiner().cloned());
+        if let Some(node) = joiner {
             self.end_registration(&node, true);
         }
     }
@@ -424,4 +451,11 @@ impl RingState {
     pub fn reign_start(&self, slot: annulus_ring::Slot) -> Position {
         Position::new(self.reigns[slot.index()], 0)
     }
+}
+
+fn brake(reason: Option<&String>, since_ms: u64) -> Option<Brake> {
+    reason.map(|reason| Brake {
+        reason: reason.clone(),
+        since_ms,
+    })
 }

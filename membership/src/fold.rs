@@ -3,9 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_ring::{Availability, Candidate, Handle, Member, MemberState, NodeId, Weight, Zone};
+use annulus_ring::{
+    AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, SlotChange,
+    SlotTable, Weight, Zone, place, placement::diff,
+};
 
-use crate::{Change, ChangeId, ChangePhase, MAX_MEMBERS, Rejection, RingState};
+use crate::{Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState};
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +21,10 @@ pub struct Fold {
     pub joiners: Vec<Member>,
     /// Members that drain, sorted.
     pub leavers: Vec<NodeId>,
+    /// Who leaves, and who takes its very ranges.
+    pub replacements: Vec<(NodeId, NodeId)>,
+    /// New weights of members that stay, by id.
+    pub weights: BTreeMap<NodeId, Weight>,
     /// Who may hold ranges afterwards.
     pub candidates: Vec<Candidate>,
 }
@@ -32,28 +39,43 @@ pub fn fold(ring: &RingState) -> Fold {
     let mut expected = current(ring);
     let mut joining = BTreeSet::new();
     let mut leaving = BTreeSet::new();
+    // Those that leave, and those of weight 0: they give up every range.
+    let mut vacating = BTreeSet::new();
     for (id, record) in &ring.changes {
         if record.phase != ChangePhase::Queued {
             continue;
         }
-        // A node cannot come and go in one transition: its drain waits for the next one.
-        if matches!(&record.change, Change::Drain { node } if joining.contains(node)) {
+        // A node cannot come and go in one transition, nor come with two weights: what is asked of
+        // it after its join waits for the next one.
+        if joining.contains(record.change.node()) {
             continue;
         }
         // Some member of each list must stay, to take the range over and to be copied from.
-        if let Change::Drain { node } = &record.change
-            && empties_a_list(ring, &leaving, node)
-        {
+        let vacates = record.change.vacates();
+        if vacates.is_some_and(|node| empties_a_list(ring, &vacating, node)) {
             continue;
         }
         match preflight(ring, &expected, &record.change) {
             Ok(()) => {
                 apply(ring, &mut expected, &record.change);
                 fold.accepted.push(*id);
+                vacating.extend(vacates.cloned());
+                joining.extend(record.change.joiner().cloned());
                 match &record.change {
-                    Change::Join { node, .. } => joining.insert(node.clone()),
-                    Change::Drain { node } => leaving.insert(node.clone()),
-                };
+                    Change::Join { .. } => {}
+                    Change::Drain { node } => {
+                        fold.weights.remove(node);
+                        leaving.insert(node.clone());
+                    }
+                    Change::Weight { node, weight } => {
+                        fold.weights.insert(node.clone(), *weight);
+                    }
+                    Change::Replace { node, by } => {
+                        fold.weights.remove(node);
+                        leaving.insert(node.clone());
+                        fold.replacements.push((node.clone(), by.clone()));
+                    }
+                }
             }
             Err(rejection) => fold.refused.push((*id, rejection)),
         }
@@ -71,10 +93,73 @@ pub fn fold(ring: &RingState) -> Fold {
         .map(|member| Candidate {
             handle: member.handle,
             zone: member.zone.clone(),
-            weight: member.weight,
+            weight: *fold.weights.get(&member.node_id).unwrap_or(&member.weight),
         })
         .collect();
     fold
+}
+
+impl Fold {
+    /// The lists that carry the accepted changes out. O(slots x rf) besides the assigner's work.
+    ///
+    /// # Errors
+    /// The assigner's; preflight leaves no reason for one.
+    pub fn target(&self, ring: &RingState) -> Result<Vec<SlotChange>, AssignError> {
+        let mut table = place::assign(&self.base(ring), &self.candidates)?;
+        for slot in ring.slots.slots() {
+            let old = ring.slots.list(slot);
+            let mut list = List::from_slice(table.list(slot));
+            let is_led_by_a_holder = match (old.first(), list.first()) {
+                (Some(owner), Some(first)) if list.contains(owner) => first == owner,
+                (Some(_), Some(first)) => old.contains(first),
+                _ => true,
+            };
+            if is_led_by_a_holder {
+                continue;
+            }
+            // To the assigner the replacement held the range already.
+            let holder = old
+                .iter()
+                .find_map(|held| list.iter().position(|one| one == held));
+            let Some(at) = holder else {
+                // Other changes moved everybody else away: not a replacement any more.
+                return Ok(diff(
+                    &ring.slots,
+                    &place::assign(&ring.slots, &self.candidates)?,
+                ));
+            };
+            list[..=at].rotate_right(1);
+            table.set(slot, &list);
+        }
+        Ok(diff(&ring.slots, &table))
+    }
+
+    /// The table that the assigner starts from: in every list of a node that is replaced, its
+    /// replacement; last where the node was first, since a new owner must have held the range.
+    #[must_use]
+    fn base(&self, ring: &RingState) -> SlotTable {
+        let mut table = ring.slots.clone();
+        for (node, by) in &self.replacements {
+            let joiner = self.joiners.iter().find(|joiner| joiner.node_id == *by);
+            let (Some(old), Some(new)) = (ring.members.get(node), joiner) else {
+                continue;
+            };
+            for slot in ring.slots.slots() {
+                let mut list = List::from_slice(table.list(slot));
+                let Some(at) = list.iter().position(|handle| *handle == old.handle) else {
+                    continue;
+                };
+                if at == 0 {
+                    list.remove(0);
+                    list.push(new.handle);
+                } else {
+                    list[at] = new.handle;
+                }
+                table.set(slot, &list);
+            }
+        }
+        table
+    }
 }
 
 /// Whether some list has only members that drain already, and `node`. O(slots x rf).
@@ -153,6 +238,17 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
         Change::Drain { node } => {
             expected.remove(node);
         }
+        Change::Replace { node, by } => {
+            if let Some(registered) = ring.registered(by) {
+                expected.remove(node);
+                expected.insert(by.clone(), (registered.zone.clone(), registered.weight));
+            }
+        }
+        Change::Weight { node, weight } => {
+            if let Some(known) = expected.get_mut(node) {
+                known.1 = *weight;
+            }
+        }
     }
 }
 
@@ -166,12 +262,7 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
     }
     match change {
         Change::Join { node, zone, weight } => {
-            if expected.contains_key(node) || ring.members.contains_key(node) {
-                return Err(Rejection::AlreadyMember { node: node.clone() });
-            }
-            let registered = ring
-                .registered(node)
-                .ok_or_else(|| Rejection::NotRegistered { node: node.clone() })?;
+            let registered = newcomer(ring, expected, node)?;
             if let Some(asked) = zone
                 && *asked != registered.zone
             {
@@ -195,11 +286,58 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
             }
             Ok(())
         }
-        Change::Drain { node } => drain(ring, expected, node),
+        Change::Replace { node, by } => {
+            stands(ring, expected, node)?;
+            let registered = newcomer(ring, expected, by)?;
+            let (zone, weight) = &expected[node];
+            if registered.zone != *zone {
+                return Err(Rejection::ReplacementZone {
+                    node: node.clone(),
+                    zone: zone.clone(),
+                    by: by.clone(),
+                    other: registered.zone.clone(),
+                });
+            }
+            if registered.weight.get() == 0 && weight.get() > 0 {
+                return Err(Rejection::ReplacementWeight { by: by.clone() });
+            }
+            Ok(())
+        }
+        Change::Drain { node } => {
+            stands(ring, expected, node)?;
+            vacate(ring, expected, node)
+        }
+        Change::Weight { node, weight } => {
+            stands(ring, expected, node)?;
+            if expected[node].1 == *weight {
+                return Err(Rejection::SameWeight {
+                    node: node.clone(),
+                    weight: *weight,
+                });
+            }
+            if weight.get() == 0 {
+                vacate(ring, expected, node)?;
+            }
+            Ok(())
+        }
     }
 }
 
-fn drain(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
+/// The node is registered, and neither a member nor about to become one.
+fn newcomer<'a>(
+    ring: &'a RingState,
+    expected: &Expected,
+    node: &NodeId,
+) -> Result<&'a Registered, Rejection> {
+    if expected.contains_key(node) || ring.members.contains_key(node) {
+        return Err(Rejection::AlreadyMember { node: node.clone() });
+    }
+    ring.registered(node)
+        .ok_or_else(|| Rejection::NotRegistered { node: node.clone() })
+}
+
+/// The node is, or will be, a member that does not leave, and it is not down.
+fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
     if !expected.contains_key(node) {
         let known = ring.members.contains_key(node);
         return Err(if known {
@@ -208,6 +346,18 @@ fn drain(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rej
             Rejection::NotMember { node: node.clone() }
         });
     }
+    if ring
+        .members
+        .get(node)
+        .is_some_and(|member| member.availability == Availability::Down)
+    {
+        return Err(Rejection::NodeDown { node: node.clone() });
+    }
+    Ok(())
+}
+
+/// Nobody's lists get shorter and no zone is left empty when `node` gives up all its ranges.
+fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
     let (zone, weight) = &expected[node];
     if weight.get() == 0 {
         return Ok(());

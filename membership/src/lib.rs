@@ -37,9 +37,9 @@ pub use event::Event;
 pub use greet::{Greeting, Hello, greet};
 pub use outcome::{Applied, Effect, Outcome};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
-pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding};
+pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
 pub use state::{
-    Answers, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
+    Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
     RosterEntry, State, TransitionState, Wave,
 };
 pub use wanted::{Directive, directive, waiting_for};
@@ -54,6 +54,8 @@ pub const MAX_RINGS: usize = 256;
 pub const MAX_QUEUE: usize = 1_000;
 /// Ended changes that one ring remembers.
 pub const MAX_ENDED_CHANGES: usize = 1_000;
+/// Longest reason of a pause or a hold, in bytes.
+pub const MAX_REASON: usize = 256;
 /// Births remembered per node id.
 pub const MAX_BIRTHS: usize = 16;
 /// Answers kept for retries.

@@ -115,6 +115,64 @@ pub enum Rejection {
         /// Who.
         node: NodeId,
     },
+    /// A replacement takes the very ranges, so it must stand in the same zone.
+    #[error("{node} is in zone {zone} and {by} in {other}; join {by} and drain {node} instead")]
+    ReplacementZone {
+        /// Who leaves.
+        node: NodeId,
+        /// Its zone.
+        zone: Zone,
+        /// Who comes.
+        by: NodeId,
+        /// Its zone.
+        other: Zone,
+    },
+    /// It could own nothing.
+    #[error("{by} has weight 0 and could take nothing over; start it with another weight")]
+    ReplacementWeight {
+        /// Who comes.
+        by: NodeId,
+    },
+    /// Nothing to change.
+    #[error("the weight of {node} is {weight} already, or about to be")]
+    SameWeight {
+        /// Who.
+        node: NodeId,
+        /// As asked.
+        weight: Weight,
+    },
+    /// Silent for too long.
+    #[error(
+        "node {node} is down; bring it back first, `annulus status` shows when it was last heard"
+    )]
+    NodeDown {
+        /// Who.
+        node: NodeId,
+    },
+    /// The ring stands still.
+    #[error("movement is paused ({reason}); `annulus ring resume` lets it go on")]
+    Paused {
+        /// As the operator said.
+        reason: String,
+    },
+    /// Nothing may be deleted.
+    #[error("deletion is on hold ({reason}); `annulus ring unhold` allows it again")]
+    Held {
+        /// As the operator said.
+        reason: String,
+    },
+    /// Nothing to resume.
+    #[error("movement is not paused")]
+    NotPaused,
+    /// Nothing to lift.
+    #[error("there is no hold on this ring")]
+    NotHeld,
+    /// Empty, too long or not printable.
+    #[error("the reason is empty, not printable, or longer than {limit} bytes")]
+    BadReason {
+        /// Most bytes.
+        limit: usize,
+    },
     /// A member is in no state for this.
     #[error("node {node} is {state}; a drain needs it active")]
     NotActive {
@@ -226,7 +284,7 @@ pub enum Rejection {
     },
     /// The drain would narrow the spread.
     #[error(
-        "draining {node} empties zone {zone}: ranges would spread over {left} zone(s) instead of \
+        "without {node} there is nobody in zone {zone}: ranges would spread over {left} zone(s) instead of \
          {now}; join a node in {zone} first"
     )]
     EmptiesZone {
@@ -282,9 +340,11 @@ pub enum Rejection {
         /// Which.
         change: ChangeId,
     },
-    /// Past the switch.
-    #[error("the new lists are switched on; an abort is possible up to step 6")]
-    TooLateToAbort,
+    /// Withdrawn already, and on its way back from the switch.
+    #[error(
+        "the transition is flipping back already; its changes are aborted or queued at the end"
+    )]
+    FlipsBack,
     /// A target that cannot be.
     #[error("target refused at slot {slot}: {reason}")]
     BadTarget {

@@ -5,12 +5,22 @@
 
 use std::collections::BTreeMap;
 
-use annulus_ring::{Epoch, Incarnation, NodeId, Position, SessionId, Slot};
+use annulus_ring::{Availability, Epoch, Incarnation, Member, NodeId, Position, SessionId, Slot};
 
 use crate::{
     RingState, WaveId,
     due::{SEAL_BUDGET_MS, WAVE_PAUSE_MS},
 };
+
+/// Silent for this long: suspect, in ms.
+pub const SUSPECT_MS: u64 = 5_000;
+/// Silent for this long: down, in ms.
+pub const DOWN_MS: u64 = 10_000;
+/// How long a node that was down must be heard before it is up again, in ms. Doubles each time it
+/// goes down again within [`HOLD_DOWN_MAX_MS`] of its return.
+pub const HOLD_DOWN_MS: u64 = 30_000;
+/// The longest hold-down, in ms.
+pub const HOLD_DOWN_MAX_MS: u64 = 60 * 60 * 1000;
 
 /// One ring's nodes as the leader hears them. Bounded by the roster and by slots x rf.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +33,51 @@ pub struct Reports {
     /// Owners are as even as lists allow in this layout.
     even_at: Option<Epoch>,
     last_permit_ms: u64,
+    /// When this leader first looked: everybody has a full window from then.
+    office_since_ms: Option<u64>,
+    /// Members that were silent for too long, or were lately.
+    watched: BTreeMap<NodeId, Watched>,
     #[cfg(feature = "bait")]
     skip_joint: bool,
+}
+
+/// The leader's opinion of a member, from its own monotonic clock. Nothing depends on it but who is
+/// tried last ([`Availability`]) and what people are told; it moves no ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    /// Heard lately.
+    Up,
+    /// Silent for [`SUSPECT_MS`].
+    Suspect,
+    /// Silent for [`DOWN_MS`].
+    Down,
+    /// Heard again, and its hold-down runs.
+    Recovering,
+}
+
+impl Word {
+    /// The word used everywhere.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+            Self::Recovering => "recovering",
+        }
+    }
+}
+
+/// What is remembered of a member that was down.
+#[derive(Clone, Debug)]
+struct Watched {
+    down: bool,
+    /// Heard again without a pause since then.
+    back_since_ms: Option<u64>,
+    /// How long it must be heard this time.
+    hold_down_ms: u64,
+    /// When it was taken for up again the last time.
+    returned_ms: u64,
 }
 
 /// What one linked node has said on its present link.
@@ -230,6 +283,94 @@ impl Reports {
             .map(crate::TransitionState::session);
         let live = SessionId(0);
         self.forget_sessions(|other| other == live || Some(other) == session);
+        self.watched
+            .retain(|node, _| ring.members.contains_key(node));
+        for member in ring.members.values() {
+            self.watch(member, ring.epoch, now_ms);
+        }
+    }
+
+    fn watch(&mut self, member: &Member, epoch: Epoch, now_ms: u64) {
+        let silent = self.silent_ms(member, now_ms);
+        let committed_down = member.availability == Availability::Down;
+        let Some(watched) = self.watched.get_mut(&member.node_id) else {
+            // A new leader takes over what is committed; its own opinion needs a full window.
+            if committed_down || silent >= DOWN_MS {
+                let heard = self.nodes.contains_key(&member.node_id);
+                let watched = Watched {
+                    down: true,
+                    back_since_ms: (heard && silent < SUSPECT_MS).then_some(now_ms),
+                    hold_down_ms: HOLD_DOWN_MS,
+                    returned_ms: 0,
+                };
+                self.watched.insert(member.node_id.clone(), watched);
+            }
+            return;
+        };
+        if !watched.down {
+            if silent >= DOWN_MS {
+                watched.hold_down_ms = (watched.hold_down_ms * 2).min(HOLD_DOWN_MAX_MS);
+                watched.down = true;
+                watched.back_since_ms = None;
+            } else if now_ms.saturating_sub(watched.returned_ms) >= HOLD_DOWN_MAX_MS {
+                self.watched.remove(&member.node_id);
+            }
+        } else if silent >= SUSPECT_MS {
+            watched.back_since_ms = None;
+        } else {
+            let since = *watched.back_since_ms.get_or_insert(now_ms);
+            let current = self
+                .nodes
+                .get(&member.node_id)
+                .is_some_and(|report| report.adopted >= epoch);
+            if current && now_ms.saturating_sub(since) >= watched.hold_down_ms {
+                watched.down = false;
+                watched.back_since_ms = None;
+                watched.returned_ms = now_ms;
+            }
+        }
+    }
+
+    /// How long a member has said nothing, in the member's life.
+    fn silent_ms(&mut self, member: &Member, now_ms: u64) -> u64 {
+        let office_since_ms = *self.office_since_ms.get_or_insert(now_ms);
+        let heard_ms = self
+            .nodes
+            .get(&member.node_id)
+            .filter(|report| report.incarnation == member.incarnation)
+            .map_or(office_since_ms, |report| report.heard_ms);
+        now_ms.saturating_sub(heard_ms)
+    }
+
+    /// The leader's word for a member, as of the last look.
+    #[must_use]
+    pub fn word(&self, member: &Member, now_ms: u64) -> Word {
+        match self.watched.get(&member.node_id) {
+            Some(watched) if watched.down && watched.back_since_ms.is_some() => Word::Recovering,
+            Some(watched) if watched.down => Word::Down,
+            _ => {
+                let heard_ms = self
+                    .nodes
+                    .get(&member.node_id)
+                    .map(|report| report.heard_ms)
+                    .or(self.office_since_ms);
+                let silent = heard_ms.map_or(0, |heard| now_ms.saturating_sub(heard));
+                if silent >= SUSPECT_MS {
+                    Word::Suspect
+                } else {
+                    Word::Up
+                }
+            }
+        }
+    }
+
+    /// What the snapshot should say of a member.
+    pub(crate) fn availability(&self, node: &NodeId) -> Availability {
+        if self.watched.get(node).is_some_and(|watched| watched.down) {
+            Availability::Down
+        } else {
+            Availability::Up
+        }
     }
 
     /// The running wave has used its budget up; the next one pauses.

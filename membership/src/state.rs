@@ -81,6 +81,21 @@ pub struct RingState {
     pub last_wave: WaveId,
     /// Copies that losers keep.
     pub retained: Vec<RetainedCopies>,
+    /// All movement stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Brake>,
+    /// Nothing is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Brake>,
+}
+
+/// An operator's word that something stands still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Brake {
+    /// Why; at most [`crate::MAX_REASON`] bytes.
+    pub reason: String,
+    /// Wall clock of the entry; for people.
+    pub since_ms: u64,
 }
 
 /// What is known of an id, for ever.
@@ -170,12 +185,18 @@ pub struct TransitionState {
     pub step_since_ms: u64,
     /// Whether an operator ended the soak.
     pub settle_now: bool,
+    /// Flipping back: the change that is withdrawn with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<ChangeId>,
     /// N of the changed slots, by slot.
     pub target: BTreeMap<Slot, List>,
     /// Handles of the members that gain, and of those that leave.
     pub joining: BTreeSet<NodeId>,
     /// Members that drain.
     pub draining: BTreeSet<NodeId>,
+    /// Weights that hold from its end on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<NodeId, Weight>,
 }
 
 impl TransitionState {

@@ -24,6 +24,8 @@ pub struct Directive {
     pub verify: Vec<Slot>,
     /// Copies that may be deleted.
     pub permits: Vec<(SessionId, Vec<Slot>)>,
+    /// Copy nothing for now; writes and repairs go on.
+    pub paused: bool,
 }
 
 /// What `node` should do, besides what its view tells it.
@@ -62,6 +64,7 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
             .filter(|copies| copies.node == *node && !copies.permitted.is_empty())
             .map(|copies| (copies.session, copies.permitted.iter().copied().collect()))
             .collect(),
+        paused: ring.paused.is_some(),
     }
 }
 
@@ -117,6 +120,18 @@ fn verify(state: &State, ring: &RingState, node: &NodeId) -> Vec<Slot> {
 #[must_use]
 pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u64) -> Vec<String> {
     let mut sentences = Vec::new();
+    if let Some(brake) = &ring.paused {
+        sentences.push(format!(
+            "movement is paused ({}); `annulus ring resume` lets it go on",
+            brake.reason
+        ));
+    }
+    if let Some(brake) = &ring.held {
+        sentences.push(format!(
+            "deletion is on hold ({}); `annulus ring unhold` allows it again",
+            brake.reason
+        ));
+    }
     if let Some(wave) = &ring.wave {
         sentences.push(format!(
             "wave {}: {} hands {} range(s) over to {}",

@@ -29,11 +29,14 @@ pub enum Step {
     Joint = 6,
     /// 7: reads N, writes O and N, acknowledged by w of O and w of N.
     Switched = 7,
+    /// The way back from 7 (8 is the end): reads O, writes O and N, acknowledged by w of O and w
+    /// of N until every gainer refuses reads of before; only then it is an abort.
+    FlippingBack = 9,
 }
 
 impl Step {
-    /// All steps, in order.
-    pub const ALL: [Self; 7] = [
+    /// All steps, in order; the way back last.
+    pub const ALL: [Self; 8] = [
         Self::Prepared,
         Self::Writing,
         Self::Copying,
@@ -41,9 +44,10 @@ impl Step {
         Self::Verified,
         Self::Joint,
         Self::Switched,
+        Self::FlippingBack,
     ];
 
-    /// The step's number, 1 to 7.
+    /// The step's number: 1 to 7, or 9.
     #[must_use]
     pub fn number(self) -> u8 {
         self as u8
@@ -55,7 +59,8 @@ impl Step {
         Self::ALL.into_iter().find(|step| step.number() == number)
     }
 
-    /// The step after this one; none after [`Step::Switched`], which is followed by the end.
+    /// The step after this one; none after [`Step::Switched`] and [`Step::FlippingBack`], which
+    /// are followed by the end.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         Self::from_number(self.number() + 1)
@@ -72,6 +77,7 @@ impl Step {
             Self::Verified => "verified",
             Self::Joint => "joint",
             Self::Switched => "switched",
+            Self::FlippingBack => "flipping_back",
         }
     }
 
@@ -80,7 +86,7 @@ impl Step {
     #[must_use]
     pub fn changes_sets(self) -> bool {
         match self {
-            Self::Writing | Self::Joint | Self::Switched => true,
+            Self::Writing | Self::Joint | Self::Switched | Self::FlippingBack => true,
             Self::Prepared | Self::Copying | Self::CatchingUp | Self::Verified => false,
         }
     }
@@ -92,7 +98,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// The lists of which a write needs w acknowledgements each. One list outside steps 6 and 7.
+/// The lists of which a write needs w acknowledgements each. One list outside steps 6, 7 and the
+/// way back.
 pub type Groups<'a> = SmallVec<[&'a [Handle]; 2]>;
 
 /// One range's old list, new list and step: everything its sets follow from.
@@ -146,7 +153,9 @@ impl<'a> RangeSets<'a> {
     #[must_use]
     pub fn groups(&self) -> Groups<'a> {
         match self.step {
-            Some(Step::Joint | Step::Switched) => SmallVec::from_slice(&[self.old, self.new]),
+            Some(Step::Joint | Step::Switched | Step::FlippingBack) => {
+                SmallVec::from_slice(&[self.old, self.new])
+            }
             _ => SmallVec::from_slice(&[self.old]),
         }
     }
@@ -203,9 +212,22 @@ mod tests {
                 &[A, B, C, G]
             };
             assert_eq!(sets.write_set().as_slice(), writes, "{step}");
-            let joint = matches!(step, Step::Joint | Step::Switched);
+            let joint = matches!(step, Step::Joint | Step::Switched | Step::FlippingBack);
             assert_eq!(sets.groups().len(), if joint { 2 } else { 1 }, "{step}");
         }
+    }
+
+    #[test]
+    fn the_numbers_of_steps_are_for_ever() {
+        let numbers = Step::ALL.map(Step::number);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 9]);
+        for step in Step::ALL {
+            assert_eq!(Step::from_number(step.number()), Some(step));
+        }
+        assert_eq!(Step::from_number(8), None, "8 is the end, not a step");
+        assert_eq!(Step::Joint.next(), Some(Step::Switched));
+        assert_eq!(Step::Switched.next(), None);
+        assert_eq!(Step::FlippingBack.next(), None);
     }
 
     #[test]

@@ -36,7 +36,7 @@ async fn c11_a_drain_that_empties_a_zone_is_refused_until_the_zone_has_another_n
         &cluster,
         "six",
         "f",
-        &["f", "empties zone z3", "join a node in z3"],
+        &["f", "nobody in zone z3", "join a node in z3"],
     )
     .await;
 

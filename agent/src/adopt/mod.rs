@@ -320,6 +320,14 @@ impl Adopter {
                 .await?;
             info!(%session, epoch = %view.epoch(), count, "copies promoted");
         }
+        if let Some((session, slots)) = plan.demote {
+            let count = slots.len();
+            self.shared
+                .store
+                .call(move |store| store.demote(session, &slots))
+                .await?;
+            info!(%session, epoch = %view.epoch(), count, "flipping back: copies hidden again");
+        }
         let (found, begin) = (plan.found, plan.begin);
         if !found.is_empty() {
             info!(epoch = %view.epoch(), count = found.len(), "founding: empty copies opened");

@@ -189,7 +189,7 @@ impl NodeView {
         let Some(own) = own else {
             return Err(Refusal::NotMember { epoch, slot });
         };
-        let gains = sets.step.is_some_and(|step| step < Step::Switched)
+        let gains = sets.step.is_some_and(|step| step != Step::Switched)
             && sets.gainers().any(|gainer| gainer == own);
         if gains {
             return match (stamp.session, running) {

@@ -96,7 +96,8 @@ impl Gain {
             let running = view.session() == Some(self.session);
             let step = view.step().filter(|step| running && *step < Step::Switched);
             let Some(step) = step else { return };
-            let done = if step < Step::Copying {
+            let paused = self.shared.directive.borrow().paused;
+            let done = if step < Step::Copying || (paused && !self.complete) {
                 Ok(Next::Wait)
             } else if !self.complete {
                 self.pull().await

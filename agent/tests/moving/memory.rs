@@ -276,6 +276,16 @@ impl RangeStore for MemoryStore {
         Ok(())
     }
 
+    fn demote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
+        let mut areas = self.areas();
+        for slot in slots {
+            if let Some(area) = areas.remove(&(*slot, Copy::Live)) {
+                areas.insert((*slot, Copy::Staging(session)), area);
+            }
+        }
+        Ok(())
+    }
+
     fn retain(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
         let mut areas = self.areas();
         for slot in slots {

@@ -79,7 +79,12 @@ impl Ring {
                     self.leader.until(gainer, "copied", copied).await;
                 }
                 Step::CatchingUp => self.verified(id, gainer).await,
-                Step::Prepared | Step::Writing | Step::Verified | Step::Joint | Step::Switched => {}
+                Step::Prepared
+                | Step::Writing
+                | Step::Verified
+                | Step::Joint
+                | Step::Switched
+                | Step::FlippingBack => {}
             }
         }
     }

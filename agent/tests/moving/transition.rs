@@ -220,6 +220,105 @@ async fn an_aborted_copy_is_closed_at_once_and_wiped_when_everyone_knows() {
     assert_eq!(live(ring.node("c"), SLOT).len(), 50);
 }
 
+/// F8: until every gainer has heard of the way back, writes need w of both lists, and so a gainer
+/// goes on storing them; but hidden, and no read is answered from them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flipping_back_hides_what_was_switched_on_and_loses_nothing() {
+    let ring = Ring::founded(&["a", "b", "g"]).await;
+    ring.leader
+        .publish(|script| script.members = vec!["a", "b", "g"]);
+    ring.nodes.write("a", SLOT, "k0", Some("x")).await.unwrap();
+    ring.walk(1, "g", Step::Verified).await;
+    ring.walk_on(1, "g").await;
+    ring.nodes.write("a", SLOT, "k1", Some("x")).await.unwrap();
+    let (gainer, session) = (ring.node("g"), SessionId(1));
+    assert_eq!(live(gainer, SLOT).len(), 2);
+
+    let back = ring.leader.step(1, Step::FlippingBack, &["a", "g"]);
+    ring.leader.adopted(&["a", "b", "g"], back).await;
+    assert!(
+        live(gainer, SLOT).is_empty(),
+        "the live copy is hidden again"
+    );
+    for intent in [Intent::ReadAny, Intent::ReadExact] {
+        let early = gainer.guard.admit(SLOT, stamp(gainer), intent).await;
+        assert_eq!(early.unwrap_err().kind(), "not_owner");
+    }
+    let loser = ring.node("b");
+    let read = loser.guard.admit(SLOT, stamp(loser), Intent::ReadAny).await;
+    assert!(read.is_ok(), "reads are back at the old list");
+    ring.nodes.write("a", SLOT, "k2", Some("x")).await.unwrap();
+    let hidden = gainer.store.newest(SLOT, Copy::Staging(session));
+    assert_eq!(hidden.len(), 3, "writes are stored at the gainer still");
+    assert_eq!(live(loser, SLOT).len(), 3);
+
+    let aborted = ring.leader.publish(|script| {
+        script.transition = None;
+        script.last_changes[0] = script.epoch;
+    });
+    ring.leader.adopted(&["a", "b", "g"], aborted).await;
+    ring.nodes.write("a", SLOT, "k3", Some("x")).await.unwrap();
+    let everyone = v1::Directive {
+        everyone_adopted_epoch: aborted,
+        ..Default::default()
+    };
+    ring.leader.direct("g", everyone);
+    eventually("staging is wiped", || {
+        !gainer
+            .store
+            .copies()
+            .contains(&(SLOT, Copy::Staging(session)))
+    })
+    .await;
+    assert!(ring.leader.reported("g").retained.is_empty());
+    assert_eq!(live(loser, SLOT).len(), 4);
+
+    // The same move again, under a session of its own.
+    ring.walk(2, "g", Step::Verified).await;
+    ring.walk_on(2, "g").await;
+    assert_eq!(live(gainer, SLOT).len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_ring_copies_nothing_until_it_is_resumed() {
+    let ring = Ring::founded(&["a", "b", "g"]).await;
+    ring.leader
+        .publish(|script| script.members = vec!["a", "b", "g"]);
+    ring.nodes.write("a", SLOT, "k", Some("x")).await.unwrap();
+    ring.walk(1, "g", Step::Writing).await;
+    let paused = |paused| v1::Directive {
+        paused,
+        ..Default::default()
+    };
+    ring.leader.direct("g", paused(true));
+    let taken = ring.leader.reported("g").renewals;
+    ring.leader
+        .until("g", "the pause was taken in", |one| {
+            one.renewals > taken + 2
+        })
+        .await;
+    let copying = ring.leader.step(1, Step::Copying, &["a", "g"]);
+    ring.leader.adopted(&["a", "b", "g"], copying).await;
+    let before = ring.leader.reported("g").renewals;
+    ring.leader
+        .until("g", "time to copy", |one| one.renewals > before + 5)
+        .await;
+    let reported = ring.leader.reported("g");
+    assert!(
+        reported
+            .slots
+            .get(&(1, 0))
+            .is_none_or(|at| at.copied.is_none()),
+        "copied while paused"
+    );
+    ring.leader.direct("g", paused(false));
+    ring.leader
+        .until("g", "copied", |one| {
+            one.slots.get(&(1, 0)).is_some_and(|at| at.copied.is_some())
+        })
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_aborted_joiner_sets_its_data_aside_and_is_born_again() {
     let ring = Ring::founded(&["a", "b", "g"]).await;

@@ -535,6 +535,42 @@ impl v1::admin_server::Admin for Admin {
         ))
     }
 
+    async fn replace_node(
+        &self,
+        request: Request<v1::ReplaceNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let by = convert::node_id("by", &request.by).map_err(ApiError::from)?;
+        let command = RingCommand::Change {
+            change: Change::Replace { node, by },
+            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
+        };
+        let answer = self
+            .change(call, &request.request_id, &request.ring, command)
+            .await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn set_weight(
+        &self,
+        request: Request<v1::SetWeightRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let weight = convert::weight("weight", request.weight).map_err(ApiError::from)?;
+        let command = RingCommand::Change {
+            change: Change::Weight { node, weight },
+            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
+        };
+        let answer = self
+            .change(call, &request.request_id, &request.ring, command)
+            .await?;
+        Ok(Response::new(answer))
+    }
+
     async fn abort_change(
         &self,
         request: Request<v1::AbortChangeRequest>,
@@ -561,6 +597,30 @@ impl v1::admin_server::Admin for Admin {
             self.change(call, &request.request_id, &request.ring, command)
                 .await?,
         ))
+    }
+
+    async fn pause_ring(&self, request: Request<v1::BrakeRequest>) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let v1::BrakeRequest {
+            request_id,
+            ring,
+            reason,
+        } = request.into_inner();
+        let command = RingCommand::Pause { reason };
+        let answer = self.change(call, &request_id, &ring, command).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn hold_ring(&self, request: Request<v1::BrakeRequest>) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let v1::BrakeRequest {
+            request_id,
+            ring,
+            reason,
+        } = request.into_inner();
+        let command = RingCommand::Hold { reason };
+        let answer = self.change(call, &request_id, &ring, command).await?;
+        Ok(Response::new(answer))
     }
 
     async fn get_snapshot(

@@ -119,6 +119,7 @@ pub(super) fn directive(directive: Directive, epoch: Epoch) -> v1::Directive {
             sealed: sealed.into_iter().map(v1::Position::from).collect(),
         }),
         waves_over: directive.waves_over.0,
+        paused: directive.paused,
         joint: directive
             .joint
             .into_iter()

@@ -78,6 +78,8 @@ pub(super) fn ring(
             nodes_at: nodes_at(ring, reports),
             soak_ms: ring.config.soak_ms,
             grace_ms: ring.config.grace_ms,
+            paused: ring.paused.as_ref().map(|brake| brake.reason.clone()),
+            held: ring.held.as_ref().map(|brake| brake.reason.clone()),
         }
     })
 }
@@ -153,6 +155,11 @@ fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::No
             node.linked = Some(report.is_some_and(|report| report.linked));
             node.heard_ms_ago = report.map(|report| now_ms.saturating_sub(report.heard_ms));
             node.adopted_epoch = report.map(|report| report.adopted.0);
+            let member = ring
+                .members
+                .values()
+                .find(|member| member.node_id.as_str() == node.node_id);
+            node.word = member.map(|member| reports.word(member, now_ms).as_str().to_owned());
         }
     }
     nodes
@@ -318,6 +325,9 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::Advance { .. } => "advance",
         RingCommand::HandOver(_) => "hand_over",
         RingCommand::Abort { .. } => "abort",
+        RingCommand::Availability { .. } => "availability",
+        RingCommand::Pause { .. } => "pause",
+        RingCommand::Hold { .. } => "hold",
         RingCommand::Settle => "settle",
         RingCommand::Permit { .. } => "permit",
         RingCommand::Released { .. } => "released",

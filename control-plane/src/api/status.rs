@@ -194,9 +194,10 @@ impl ApiError {
 /// The table of rejections. No wildcard: a new one asks here which kind it is.
 fn code_of(rejection: &Rejection) -> Code {
     match rejection {
-        Rejection::SlotBits { .. } | Rejection::Replication(_) | Rejection::TickTooLong { .. } => {
-            Code::InvalidArgument
-        }
+        Rejection::SlotBits { .. }
+        | Rejection::Replication(_)
+        | Rejection::TickTooLong { .. }
+        | Rejection::BadReason { .. } => Code::InvalidArgument,
         Rejection::UnknownRing { .. }
         | Rejection::NotRegistered { .. }
         | Rejection::NotMember { .. }
@@ -235,7 +236,15 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NothingToSettle
         | Rejection::WrongStep { .. }
         | Rejection::ChangeEnded { .. }
-        | Rejection::TooLateToAbort
+        | Rejection::FlipsBack
+        | Rejection::NodeDown { .. }
+        | Rejection::SameWeight { .. }
+        | Rejection::ReplacementZone { .. }
+        | Rejection::ReplacementWeight { .. }
+        | Rejection::Paused { .. }
+        | Rejection::Held { .. }
+        | Rejection::NotPaused
+        | Rejection::NotHeld
         | Rejection::BadTarget { .. }
         | Rejection::Evidence { .. }
         | Rejection::WaveRuns { .. }

@@ -288,6 +288,14 @@ impl<'txn> Batch<'txn> {
         Ok(())
     }
 
+    pub fn demote(&mut self, session: SessionId, slots: &[Slot]) {
+        for slot in slots {
+            if let Some(id) = self.catalog.find(*slot, Copy::Live) {
+                self.become_role(id, Role::Staging(session));
+            }
+        }
+    }
+
     pub fn retain(&mut self, session: SessionId, slots: &[Slot]) {
         for slot in slots {
             if let Some(id) = self.catalog.find(*slot, Copy::Live) {

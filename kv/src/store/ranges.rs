@@ -103,6 +103,14 @@ impl RangeStore for Store {
         self.carry_out(move |batch| batch.promote(session, &slots))
     }
 
+    fn demote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
+        let slots = slots.to_vec();
+        self.carry_out(move |batch| {
+            batch.demote(session, &slots);
+            Ok(())
+        })
+    }
+
     fn retain(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {
         let slots = slots.to_vec();
         self.carry_out(move |batch| {

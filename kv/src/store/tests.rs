@@ -233,6 +233,32 @@ fn retained_copies_are_not_served_and_go_only_by_name() {
 }
 
 #[test]
+fn what_was_promoted_can_be_hidden_again_with_what_came_since() {
+    let (dir, store) = open();
+    store.open_staging(SESSION, 1, &[SLOT]).unwrap();
+    store.mark_complete(SLOT, SESSION, at(1, 0)).unwrap();
+    store.promote(SESSION, &[SLOT]).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "v")], None)
+        .unwrap();
+    store.demote(SESSION, &[SLOT, Slot(9)]).unwrap();
+    store.demote(SESSION, &[SLOT]).unwrap();
+    assert!(matches!(
+        store.get(SLOT, b"k"),
+        Err(StoreError::Missing { .. })
+    ));
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    let holdings = store.holdings().unwrap();
+    assert_eq!(holdings.len(), 1);
+    assert_eq!(holdings[0].copy, STAGING);
+    assert!(holdings[0].complete);
+    assert_eq!(store.digest(SLOT, STAGING, None).unwrap().records, 1);
+    store.drop_staging(SESSION).unwrap();
+    assert!(store.holdings().unwrap().is_empty());
+}
+
+#[test]
 fn dropped_copies_leave_nothing_behind() {
     let (dir, store) = open();
     store.open_staging(SESSION, 1, &[SLOT]).unwrap();

@@ -1,4 +1,5 @@
-//! Withdrawing a change: from the queue, or with its transition in steps 1 to 6.
+//! Withdrawing a change: from the queue, or with its transition. In steps 1 to 6 that is one entry;
+//! from the switch the lists flip back first, since gainers may have answered reads.
 
 use annulus_ring::Step;
 
@@ -31,7 +32,17 @@ pub(super) fn decide(ring: &RingState, id: ChangeId) -> Result<Decision, Rejecti
             };
             Ok(Decision { events, notes })
         }
-        (ChangePhase::Running(_), _) => Err(Rejection::TooLateToAbort),
+        (ChangePhase::Running(_), Some(transition)) if transition.step == Step::Switched => {
+            Ok(Decision {
+                events: vec![Event::FlipBackBegun { change: id }],
+                notes: vec![
+                    "reads go back to the old lists now; the change is aborted when every gainer \
+                     has heard it"
+                        .to_owned(),
+                ],
+            })
+        }
+        (ChangePhase::Running(_), _) => Err(Rejection::FlipsBack),
         (ChangePhase::Done | ChangePhase::Aborted | ChangePhase::Refused(_), _) => {
             Err(Rejection::ChangeEnded { change: id })
         }

@@ -27,6 +27,10 @@ pub(super) fn decide(
             found: transition.step,
         });
     }
+    // A flip back is no movement but its undoing.
+    if from_step != Step::FlippingBack {
+        super::brake::moves(ring)?;
+    }
     if let Some(wave) = &ring.wave {
         return Err(Rejection::WaveRuns { wave: wave.id });
     }
@@ -45,9 +49,10 @@ pub(super) fn decide(
     let barrier = evidence::barrier(ring, transition);
     check(ring, transition.session(), &barrier, evidence)
         .map_err(|reason| Rejection::Evidence { reason })?;
-    let event = match from_step.next() {
-        Some(step) => Event::StepEntered { step },
-        None => Event::Settled,
+    let event = match (from_step.next(), transition.withdrawn) {
+        (Some(step), _) => Event::StepEntered { step },
+        (None, Some(change)) => Event::TransitionAborted { change },
+        (None, None) => Event::Settled,
     };
     let mut events = vec![event];
     if from_step == Step::Switched {

@@ -70,14 +70,13 @@ pub(super) fn decide(
             zones.len()
         ));
     }
-    target::check(ring, &target::of(&members), &BTreeSet::new(), lists)?;
+    target::check(ring, &target::of(&members), lists)?;
     let changes = ring
         .changes
         .iter()
         .filter(|(_, record)| record.phase == ChangePhase::Queued)
-        .filter(|(_, record)| match &record.change {
-            Change::Join { node, .. } => nodes.contains(node),
-            Change::Drain { .. } => false,
+        .filter(|(_, record)| {
+            matches!(&record.change, Change::Join { node, .. } if nodes.contains(node))
         })
         .map(|(id, _)| *id)
         .collect();
@@ -98,7 +97,7 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
     let nodes: BTreeSet<NodeId> = waiting
         .filter_map(|record| match &record.change {
             Change::Join { node, .. } => Some(node.clone()),
-            Change::Drain { .. } => None,
+            Change::Drain { .. } | Change::Weight { .. } | Change::Replace { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

@@ -46,6 +46,7 @@ fn begin(
     successor: &NodeId,
     slots: &[Slot],
 ) -> Result<Decision, Rejection> {
+    super::brake::moves(ring)?;
     if let Some(wave) = &ring.wave {
         return Err(Rejection::WaveRuns { wave: wave.id });
     }

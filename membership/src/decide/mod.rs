@@ -4,6 +4,7 @@
 
 mod abort;
 mod advance;
+mod brake;
 mod change;
 mod found;
 mod hand_over;
@@ -203,6 +204,13 @@ fn decide_ring(
         RingCommand::HandOver(hand_over) => hand_over::decide(ring, hand_over),
         RingCommand::Abort { change } => abort::decide(ring, *change),
         RingCommand::Settle => advance::settle(ring),
+        RingCommand::Availability {
+            node,
+            incarnation,
+            availability,
+        } => brake::availability(ring, node, *incarnation, *availability),
+        RingCommand::Pause { reason } => brake::pause(ring, reason.as_ref()),
+        RingCommand::Hold { reason } => brake::hold(ring, reason.as_ref()),
         RingCommand::Permit { copies, evidence } => permit::permit(ring, now_ms, copies, evidence),
         RingCommand::Released { copies } => permit::released(ring, copies),
     }

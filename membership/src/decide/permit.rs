@@ -28,6 +28,8 @@ pub(super) fn permit(
     copies: &CopySet,
     evidence: &[SlotEvidence],
 ) -> Result<Decision, Rejection> {
+    super::brake::moves(ring)?;
+    super::brake::deletes(ring)?;
     let first = copies.slots.first().copied().unwrap_or_default();
     let known = kept(ring, copies).ok_or_else(|| no_such(copies, first))?;
     let not = |slot, reason| Err(Rejection::NotPermitted { slot, reason });

@@ -1,8 +1,6 @@
 //! Folding all waiting changes into one transition with one target.
 
-use std::collections::BTreeSet;
-
-use annulus_ring::{Epoch, Handle, RingName, SlotChange};
+use annulus_ring::{Epoch, RingName, SlotChange};
 
 use super::{Decision, target};
 use crate::{ChangeId, Event, Rejection, RingState, fold};
@@ -17,6 +15,7 @@ pub(super) fn decide(
     if !ring.founded {
         return Err(Rejection::NotFounded { ring: name.clone() });
     }
+    super::brake::moves(ring)?;
     if let Some(transition) = &ring.transition {
         return Err(Rejection::TransitionRuns {
             transition: transition.id,
@@ -35,18 +34,13 @@ pub(super) fn decide(
         .map(|(id, rejection)| Event::ChangeRefused { id, rejection })
         .collect();
     if !changes.is_empty() {
-        let leaving: BTreeSet<Handle> = fold
-            .leavers
-            .iter()
-            .filter_map(|node| ring.members.get(node))
-            .map(|member| member.handle)
-            .collect();
-        target::check(ring, &fold.candidates, &leaving, lists)?;
+        target::check(ring, &fold.candidates, lists)?;
         events.push(Event::TransitionStarted {
             id: ring.last_transition.next(),
             changes: changes.to_vec(),
             joiners: fold.joiners,
             leavers: fold.leavers,
+            weights: fold.weights,
             target: lists.to_vec(),
         });
     }

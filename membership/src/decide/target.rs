@@ -24,7 +24,6 @@ pub(super) fn of(members: &[Member]) -> Vec<Candidate> {
 pub(super) fn check(
     ring: &RingState,
     candidates: &[Candidate],
-    leaving: &BTreeSet<Handle>,
     target: &[SlotChange],
 ) -> Result<(), Rejection> {
     let eligible: BTreeMap<Handle, &Zone> = candidates
@@ -42,7 +41,8 @@ pub(super) fn check(
         let old = ring.slots.list(slot);
         let fault = |reason| Err(Rejection::BadTarget { slot, reason });
         let Some(change) = changes.next_if(|change| change.slot == slot) else {
-            if let Some(held) = old.iter().find(|handle| leaving.contains(handle)) {
+            // By a member that leaves, or will have no weight.
+            if let Some(held) = old.iter().find(|handle| !eligible.contains_key(handle)) {
                 return fault(TargetFault::StillHeld(held.0));
             }
             if old.len() < length {

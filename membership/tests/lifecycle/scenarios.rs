@@ -13,6 +13,8 @@ struct Stage {
     world: Option<World>,
     shown: BTreeMap<Slot, String>,
     answers: String,
+    /// The leader's last word for a node, as shown.
+    word: &'static str,
 }
 
 impl Stage {
@@ -55,6 +57,14 @@ impl Stage {
                 };
                 self.change(change)
             }
+            "replace" => self.change(Change::Replace {
+                node: NodeId::new(words[1]).unwrap(),
+                by: NodeId::new(words[2]).unwrap(),
+            }),
+            "weight" => self.change(Change::Weight {
+                node: NodeId::new(words[1]).unwrap(),
+                weight: Weight::new(number(words[2]) as u32).unwrap(),
+            }),
             "drain" => self.change(Change::Drain {
                 node: NodeId::new(words[1]).unwrap(),
             }),
@@ -63,6 +73,20 @@ impl Stage {
                 self.command(RingCommand::Abort { change })
             }
             "settle" => self.command(RingCommand::Settle),
+            "pause" | "hold" => {
+                let reason = Some(words[1..].join(" "));
+                self.command(if words[0] == "pause" {
+                    RingCommand::Pause { reason }
+                } else {
+                    RingCommand::Hold { reason }
+                })
+            }
+            "resume" => self.command(RingCommand::Pause { reason: None }),
+            "unhold" => self.command(RingCommand::Hold { reason: None }),
+            "silent" | "pass" => {
+                self.pass(words[1], number(words[2]), words[0] == "silent");
+                Ok(())
+            }
             "leader" => {
                 self.world().new_leader();
                 Ok(())
@@ -92,6 +116,26 @@ impl Stage {
         };
         if let Err(rejection) = result {
             writeln!(self.answers, "refused {}: {rejection}", rejection.name()).unwrap();
+        }
+    }
+
+    /// For so many seconds everybody goes on, but this node if it is silent; its words are shown.
+    fn pass(&mut self, id: &str, seconds: u64, is_silent: bool) {
+        let world = self.world.as_mut().unwrap();
+        let watched = NodeId::new(id).unwrap();
+        for _ in 0..seconds {
+            world.now_ms += 1_000;
+            let others: Vec<NodeId> = world.nodes.keys().cloned().collect();
+            for id in others.iter().filter(|id| !is_silent || **id != watched) {
+                world.node_acts(id);
+            }
+            world.leader_acts();
+            let member = &world.ring_state().members[&watched];
+            let word = world.reports.word(member, world.now_ms).as_str();
+            if self.word != word {
+                writeln!(self.answers, "{id} is {word}").unwrap();
+                self.word = word;
+            }
         }
     }
 
@@ -145,6 +189,12 @@ impl Stage {
         let mut members = String::new();
         for member in ring.members.values() {
             write!(members, "  {} {}", member.node_id, member.state).unwrap();
+            if member.weight.get() != 100 {
+                write!(members, " ({})", member.weight).unwrap();
+            }
+            if member.availability == annulus_ring::Availability::Down {
+                members.push_str(" (down)");
+            }
         }
         write!(text, "epoch {}{members}", ring.epoch).unwrap();
         if let Some(transition) = &ring.transition {
@@ -218,6 +268,7 @@ fn play(script: &str) -> String {
         world: None,
         shown: BTreeMap::new(),
         answers: String::new(),
+        word: "up",
     };
     let mut output = String::new();
     let mut expecting = false;

@@ -2,8 +2,8 @@
 //! of the state is checked after every entry; then the world is left alone and must come to rest.
 
 use super::support::World;
-use annulus_membership::{ChangePhase, Report, RingCommand};
-use annulus_ring::NodeId;
+use annulus_membership::{Change, ChangePhase, Report, RingCommand};
+use annulus_ring::{NodeId, Step, Weight};
 
 /// How many seeds; `ANNULUS_SEEDS` runs more, `ANNULUS_SEED` exactly one (`cargo x sim SEED`).
 const SEEDS: u64 = 60;
@@ -49,9 +49,18 @@ impl Shuffle {
                 let id = self.any_node();
                 let _ = self.world.join(id.as_str());
             }
-            6..=9 => {
+            6..=7 => {
                 let id = self.any_node();
                 let _ = self.world.drain(id.as_str());
+            }
+            8 => {
+                let (node, by) = (self.any_node(), self.any_node());
+                let _ = self.world.change(Change::Replace { node, by });
+            }
+            9 => {
+                let node = self.any_node();
+                let weight = Weight::new([0, 50, 100, 200][self.chance.usize(..4)]).unwrap();
+                let _ = self.world.change(Change::Weight { node, weight });
             }
             10..=11 => {
                 let waiting: Vec<_> = self.world.ring_state().changes.keys().copied().collect();
@@ -60,15 +69,13 @@ impl Shuffle {
                     let _ = self.world.ring_command(RingCommand::Abort { change });
                 }
             }
-            12 => {
-                let _ = self.world.ring_command(RingCommand::Settle);
-            }
-            13..=14 => self.world.new_leader(),
-            15..=18 => {
+            12 => self.world.new_leader(),
+            13..=17 => self.end_or_brake(),
+            18..=19 => {
                 let id = self.any_node();
                 let _ = self.world.link(&id);
             }
-            19..=45 => {
+            20..=45 => {
                 self.world.leader_acts();
             }
             46..=60 => {
@@ -84,6 +91,26 @@ impl Shuffle {
                 self.world.node_acts(&id);
             }
         }
+    }
+
+    /// Settles or withdraws what was switched on; else pauses, holds, or lets go again.
+    fn end_or_brake(&mut self) {
+        let switched = self
+            .world
+            .ring_state()
+            .transition
+            .as_ref()
+            .filter(|transition| transition.step == Step::Switched)
+            .map(|transition| transition.changes[0]);
+        let reason = self.chance.bool().then(|| "a look".to_owned());
+        let command = match switched {
+            Some(change) if self.chance.u8(..3) > 0 => RingCommand::Abort { change },
+            Some(_) => RingCommand::Settle,
+            None if self.chance.u8(..8) > 0 => RingCommand::Pause { reason: None },
+            None if self.chance.bool() => RingCommand::Pause { reason },
+            None => RingCommand::Hold { reason },
+        };
+        let _ = self.world.ring_command(command);
     }
 
     /// A report arrives; `again`: and stays on its way for another time.
@@ -123,7 +150,8 @@ impl Drop for Named {
 
 #[test]
 fn promises_hold_under_shuffled_commands_and_reports() {
-    let (mut switches, mut aborts, mut hand_overs, mut permits, mut removals) = (0, 0, 0, 0, 0);
+    let (mut switches, mut aborts, mut flips_back) = (0, 0, 0);
+    let (mut hand_overs, mut permits, mut removals) = (0, 0, 0);
     let seeds = seeds();
     let count = seeds.end - seeds.start;
     for seed in seeds {
@@ -132,6 +160,8 @@ fn promises_hold_under_shuffled_commands_and_reports() {
         (0..STEPS).for_each(|_| shuffle.step());
         let world = &mut shuffle.world;
         world.new_leader();
+        let _ = world.ring_command(RingCommand::Pause { reason: None });
+        let _ = world.ring_command(RingCommand::Hold { reason: None });
         world.run_to_rest();
         world.replicas_are_equal();
         let ring = world.ring_state();
@@ -147,6 +177,7 @@ fn promises_hold_under_shuffled_commands_and_reports() {
         );
         switches += world.promises.switches;
         aborts += world.promises.aborts;
+        flips_back += world.promises.flips_back;
         hand_overs += world.promises.hand_overs;
         permits += world.promises.permits;
         removals += world.promises.removals;
@@ -155,13 +186,14 @@ fn promises_hold_under_shuffled_commands_and_reports() {
         return;
     }
     // A run that moved nothing proves nothing.
-    for (what, times) in [
-        ("switches", switches),
-        ("aborts", aborts),
-        ("hand-overs", hand_overs),
-        ("permits", permits),
-        ("removals", removals),
+    for (what, times, least) in [
+        ("switches", switches, 10),
+        ("aborts", aborts, 10),
+        ("flips back", flips_back, 5),
+        ("hand-overs", hand_overs, 10),
+        ("permits", permits, 10),
+        ("removals", removals, 10),
     ] {
-        assert!(times >= 10, "only {times} {what} in {count} seeds");
+        assert!(times >= least, "only {times} {what} in {count} seeds");
     }
 }

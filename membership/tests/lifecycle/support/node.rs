@@ -120,6 +120,10 @@ impl Node {
                 if self.staging.remove(&key) == Some(true) {
                     self.live.insert(slot);
                 }
+            } else if step == Step::FlippingBack {
+                if self.live.remove(&slot) {
+                    self.staging.insert(key, true);
+                }
             } else {
                 let copied = self.staging.entry(key).or_insert(false);
                 *copied |= step >= Step::Copying;

@@ -12,6 +12,7 @@ pub struct Promises {
     /// Lists when the running transition began, as sets.
     before_transition: BTreeMap<Slot, BTreeSet<Handle>>,
     pub aborts: u32,
+    pub flips_back: u32,
     pub switches: u32,
     pub hand_overs: u32,
     pub permits: u32,
@@ -57,13 +58,22 @@ impl Promises {
             }
             (Some(was), Some(is)) => {
                 assert_eq!(was.id, is.id, "ONE-TRANSITION");
+                if is.step == Step::FlippingBack {
+                    let from = [Step::Switched, Step::FlippingBack];
+                    assert!(
+                        from.contains(&was.step),
+                        "LEGAL-EDGES: flip back from {}",
+                        was.step
+                    );
+                }
                 if was.step != is.step && is.step == Step::Switched {
                     self.switches += 1;
                     evidence(ring, nodes);
                 }
             }
-            (Some(was), None) if was.step < Step::Switched => {
+            (Some(was), None) if was.step != Step::Switched => {
                 self.aborts += 1;
+                self.flips_back += u32::from(was.step == Step::FlippingBack);
                 for (slot, list) in &self.before_transition {
                     let now: BTreeSet<Handle> = ring.slots.list(*slot).iter().copied().collect();
                     assert_eq!(now, *list, "ABORT-CLEAN: slot {slot}");
@@ -178,6 +188,7 @@ fn edges(old: &RingState, ring: &RingState) {
                 (Joining, Copying)
                     | (Copying, CatchingUp)
                     | (CatchingUp, Active)
+                    | (Active, CatchingUp)
                     | (Active, Draining)
                     | (Draining, Active)
             );
