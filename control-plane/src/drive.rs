@@ -300,6 +300,7 @@ fn may_wait(command: &RingCommand) -> bool {
     match command {
         RingCommand::Start { .. }
         | RingCommand::Advance { .. }
+        | RingCommand::Availability { .. }
         | RingCommand::HandOver(HandOver::Begin { .. }) => true,
         RingCommand::HandOver(HandOver::Commit { .. } | HandOver::Abort { .. })
         | RingCommand::Create { .. }
@@ -309,6 +310,8 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Change { .. }
         | RingCommand::Abort { .. }
         | RingCommand::Settle
+        | RingCommand::Pause { .. }
+        | RingCommand::Hold { .. }
         | RingCommand::Permit { .. }
         | RingCommand::Released { .. } => false,
     }

@@ -271,7 +271,7 @@ pub enum Rejection {
     },
     /// The drain would shorten lists.
     #[error(
-        "draining {node} leaves {left} node(s) with weight, rf is {rf}: lists would get shorter; \
+        "without {node} there are {left} node(s) with weight, rf is {rf}: lists would get shorter; \
          join another node first"
     )]
     ShortensLists {

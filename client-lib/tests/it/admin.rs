@@ -136,6 +136,24 @@ impl v1::admin_server::Admin for Admin {
     ) -> Answer<v1::MutationResponse> {
         self.mutate(request.into_inner().request_id)
     }
+    async fn replace_node(
+        &self,
+        request: Request<v1::ReplaceNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn set_weight(
+        &self,
+        request: Request<v1::SetWeightRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn pause_ring(&self, request: Request<v1::BrakeRequest>) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn hold_ring(&self, request: Request<v1::BrakeRequest>) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
     async fn abort_change(
         &self,
         request: Request<v1::AbortChangeRequest>,
