@@ -72,9 +72,11 @@ pub fn choose(
             let over = false;
             return Some(Placed { handle, over });
         }
-        // load / capacity, crosswise; a capacity of 0 is the fullest there is.
         let less = least.is_none_or(|(_, other, of)| {
-            u128::from(load) * u128::from(of) < u128::from(other) * u128::from(capacity)
+            // load / capacity, crosswise; nothing is fuller than a capacity of 0.
+            let crosswise =
+                u128::from(load) * u128::from(of) < u128::from(other) * u128::from(capacity);
+            capacity > 0 && (of == 0 || crosswise)
         });
         if less {
             least = Some((handle, load, capacity));
