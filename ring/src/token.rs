@@ -74,6 +74,12 @@ impl TokenRange {
     /// order in which this range meets them.
     #[must_use]
     pub fn intersect(self, other: Self) -> SmallVec<[Self; 2]> {
+        // A whole circle has no start at which another would have to be cut.
+        match (self.start == self.end, other.start == other.end) {
+            (true, _) => return SmallVec::from_slice(&[other]),
+            (_, true) => return SmallVec::from_slice(&[self]),
+            (false, false) => {}
+        }
         // Clockwise from the start of this range: 0 < offset <= length lies within.
         let length = self.len();
         let offset = |token: Token| u128::from(token.0.wrapping_sub(self.start.0));
@@ -89,15 +95,7 @@ impl TokenRange {
             let to = to.min(length);
             (from < to).then(|| Self::new(at(from), at(to)))
         };
-        let mut both: SmallVec<[Self; 2]> = stretches.into_iter().filter_map(within).collect();
-        // Both whole: the two stretches meet, and are one.
-        if let [first, second] = both[..]
-            && first.end == second.start
-        {
-            both.truncate(1);
-            both[0] = Self::new(first.start, second.end);
-        }
-        both
+        stretches.into_iter().filter_map(within).collect()
     }
 
     /// Never: a range closes with its own token.
