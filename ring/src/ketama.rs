@@ -17,11 +17,11 @@
 //! decides nothing else.
 //!
 //! twemproxy hashes keys as its file says, by default with its own shortened FNV-1a:
-//! [`twemproxy_fnv1a_64`]. libmemcached's unweighted `KETAMA` is another continuum (one point of
-//! 100 digests per server) and not offered.
+//! [`twemproxy_fnv1a_64`]. libmemcached's unweighted `KETAMA` is another continuum and not offered.
 //!
-//! (Jones: libketama, 2007; Hash tables of the clients named, checked against libmemcached 1.1.4,
-//! twemproxy 0.5.0 and spymemcached 2.x: `tests/fixtures/ketama`.)
+//! (Jones: libketama, 2007. Checked against libmemcached 1.1.4, twemproxy 0.5.0 and spymemcached
+//! 2.12.3: `tests/fixtures/ketama`. Two servers have an equal point in none of those fleets, so
+//! the last column is how the clients are built and not what they were seen to do.)
 
 use md5::{Digest, Md5};
 

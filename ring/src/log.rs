@@ -2,14 +2,15 @@
 //!
 //! `log2(x)` for 1 <= x < 2^64 in units of 2^-57: the place of the highest bit, and for the rest
 //! a straight line between two of 2,049 table entries. Entry i is `floor(2^57 x log2(1 + i/2048))`
-//! but for an error of at most 2 in the last place, found by repeated squaring in 64 bits (Knuth,
-//! The Art of Computer Programming, volume 1, section 1.2.2, exercise 25 and its answer).
+//! but for the last bits, found by repeated squaring in 64 bits (Knuth, The Art of Computer
+//! Programming, volume 1, section 1.2.2, on computing logarithms).
 //!
 //! - Monotone: the table rises, and a line is rounded down.
 //! - Error: a chord lies below the curve by at most (1/2048)^2 / (8 ln 2), that is 4.4 x 10^-8,
 //!   and by rounding 2^-55 more.
 //! - [`cost`], which is `64 - log2`, is too large by at most one part in 2^12 of itself: it is
-//!   smallest next to a table entry, where the line is nearest to the curve.
+//!   smallest next to a table entry, where the line is nearest to the curve. Rounding adds up to
+//!   two units of 2^-57, which shows only in hashes so near to 2^64 that one key in 2^40 has one.
 
 /// Bits behind the point.
 pub const FRACTION_BITS: u32 = 57;
