@@ -19,13 +19,21 @@
 //! Read on in [`scenario`] (what can be asked), [`measure`] (the one pass), [`report`] (what comes
 //! out), [`compare`] (ours beside others) and [`claims`] (what is said elsewhere, checked).
 
+mod chart;
+pub mod claims;
 pub mod cluster;
+pub mod compare;
 pub mod error;
 pub mod fair;
 pub mod hash;
+pub mod hashes;
 pub mod keys;
 pub mod layout;
+pub mod measure;
 pub mod progress;
+pub mod report;
+pub mod scenario;
+pub mod table;
 pub mod text;
 pub mod trace;
 pub mod zipf;
