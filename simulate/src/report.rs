@@ -121,6 +121,7 @@ pub struct Moved {
     /// The one over the other, where anything had to move.
     pub over_least: Option<f64>,
     /// Bytes with another owner.
+    #[serde(serialize_with = "wide")]
     pub bytes: u64,
     /// New (key, replica) pairs per key: what is copied.
     pub copies: f64,
@@ -129,6 +130,7 @@ pub struct Moved {
     /// The one over the other.
     pub copies_over_least: Option<f64>,
     /// Bytes copied.
+    #[serde(serialize_with = "wide")]
     pub copied_bytes: u64,
     /// Bytes that tell a client, estimated from the layout.
     pub delta_bytes_estimate: u64,
@@ -213,6 +215,11 @@ pub struct Hot {
     pub nodes_needed: u64,
 }
 
+/// Sums over events or replicas may exceed 2^53, which JSON readers bend: a string.
+fn wide<S: serde::Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
 /// A node's share.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share {
@@ -233,6 +240,7 @@ pub struct Share {
     /// Part of the requests at first.
     pub requests: f64,
     /// Bytes held at first, as owner or not.
+    #[serde(serialize_with = "wide")]
     pub held_bytes: u64,
 }
 
