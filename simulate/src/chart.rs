@@ -154,6 +154,23 @@ fn bars(path: &Path, chart: &Bars<'_>) -> Drawn {
         HPos::Center,
         INK,
     )?;
+    // Under the bars, so that no number is struck through.
+    for mark in &chart.marks {
+        line(
+            &area,
+            vec![(x(mark.at), top - 8), (x(mark.at), bottom)],
+            LIMIT,
+            1,
+        )?;
+        write(
+            &area,
+            &mark.label,
+            (x(mark.at), top - 17),
+            12,
+            HPos::Center,
+            LIMIT,
+        )?;
+    }
     for (at, name) in (0..).zip(&chart.rows) {
         let y = top + at * row_height;
         let middle = y + bar * count / 2;
@@ -171,6 +188,9 @@ fn bars(path: &Path, chart: &Bars<'_>) -> Drawn {
             area.draw(&body).map_err(said)?;
             let beyond = if value > chart.most { " (cut)" } else { "" };
             let label = format!("{}{beyond}", figure(value));
+            let room = x(value) + 7 + 7 * label.len() as i32;
+            let ground = Rectangle::new([(x(value) + 3, from), (room, to)], WHITE.filled());
+            area.draw(&ground).map_err(said)?;
             write(
                 &area,
                 &label,
@@ -180,22 +200,6 @@ fn bars(path: &Path, chart: &Bars<'_>) -> Drawn {
                 INK,
             )?;
         }
-    }
-    for mark in &chart.marks {
-        line(
-            &area,
-            vec![(x(mark.at), top - 8), (x(mark.at), bottom)],
-            LIMIT,
-            1,
-        )?;
-        write(
-            &area,
-            &mark.label,
-            (x(mark.at), top - 17),
-            12,
-            HPos::Center,
-            LIMIT,
-        )?;
     }
     area.present().map_err(said)
 }
@@ -233,7 +237,7 @@ struct Curves<'a> {
 
 fn curves(path: &Path, chart: &Curves<'_>) -> Drawn {
     let (height, left, top) = (460, 74, 92);
-    let (right, bottom) = (WIDTH as i32 - 40, height - 70);
+    let (right, bottom) = (WIDTH as i32 - 150, height - 70);
     let steps = chart.steps.len().max(2) as f64 - 1.0;
     let x = |at: usize| left + (at as f64 / steps * f64::from(right - left)) as i32;
     let y = |value: f64| {
@@ -297,9 +301,9 @@ fn curves(path: &Path, chart: &Curves<'_>) -> Drawn {
         write(
             &area,
             &mark.label,
-            (right - 4, y(mark.at) - 9),
+            (right + 8, y(mark.at)),
             12,
-            HPos::Right,
+            HPos::Left,
             LIMIT,
         )?;
     }
@@ -547,7 +551,10 @@ pub(crate) fn comparison(report: &Comparison, directory: &Path) -> Result<Vec<St
                     ),
                 ],
                 marks: vec![mark(1.0, "fair"), mark(1.2, "120 %")],
-                most: 3.0,
+                most: most(
+                    layouts().map(|layout| layout.keys.max_over_mean.min(3.0)),
+                    1.5,
+                ),
             },
         )
     })?;

@@ -133,9 +133,10 @@ impl Checker<'_> {
         });
     }
 
-    /// `said` is a share of 1; it holds within `within` of it.
+    /// `said` is a share of 1; it holds within `within` of it and what chance among the keys adds.
     fn share(&mut self, name: &str, said: f64, value: f64, within: f64) {
-        let verdict = if (value - said).abs() <= within {
+        let chance = 4.0 * (said * (1.0 - said) / self.keys as f64).sqrt();
+        let verdict = if (value - said).abs() <= within + chance {
             Verdict::Holds
         } else {
             Verdict::Wrong

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use annulus_ring::HashName;
+use annulus_ring::{HashName, hash::fnv1a_64};
 
 use crate::{InputError, error::setting};
 
@@ -23,15 +23,16 @@ impl Hash {
     pub fn hash(self, seed: u64, key: &[u8]) -> u64 {
         match self {
             Self::Named(name) => name.hash(seed, key),
-            Self::Fnv1a if seed == 0 => fnv1a(FNV_OFFSET, key),
-            Self::Fnv1a => fnv1a(fnv1a(FNV_OFFSET, &seed.to_le_bytes()), key),
+            Self::Fnv1a if seed == 0 => fnv1a_64(key),
+            Self::Fnv1a => fnv1a_64(&[&seed.to_le_bytes(), key].concat()),
         }
     }
 
     /// All hashes, those that layouts offer first.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        vec![Self::Named(HashName::Xxh3_64), Self::Fnv1a]
+        let named = HashName::ALL.into_iter().map(Self::Named);
+        named.chain([Self::Fnv1a]).collect()
     }
 
     /// Its name.
@@ -67,81 +68,30 @@ impl fmt::Display for Hash {
     }
 }
 
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
-    })
-}
-
-/// CRC-16/XMODEM, as Redis Cluster hashes keys (Redis Cluster specification, appendix A).
-#[must_use]
-pub fn crc16(bytes: &[u8]) -> u16 {
-    let mut crc = 0_u16;
-    for byte in bytes {
-        let index = (crc >> 8) as u8 ^ byte;
-        crc = (crc << 8) ^ CRC16[usize::from(index)];
-    }
-    crc
-}
-
-const CRC16: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let mut crc = (at as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 {
-                crc << 1
-            } else {
-                (crc << 1) ^ 0x1021
-            };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
-};
-
-/// What Redis Cluster hashes of a key: what stands between the first `{` and the next `}`, if
-/// there is anything; else all of it (Redis Cluster specification, "Hash tags").
-#[must_use]
-pub fn redis_tag(key: &[u8]) -> &[u8] {
-    let Some(open) = key.iter().position(|byte| *byte == b'{') else {
-        return key;
-    };
-    let rest = &key[open + 1..];
-    match rest.iter().position(|byte| *byte == b'}') {
-        Some(close) if close > 0 => &rest[..close],
-        _ => key,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn published_check_values_hold() {
-        // "123456789" is the check input of the catalogues; 0x31C3 is XMODEM's value.
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-        // From the reference vectors of draft-eastlake-fnv.
-        assert_eq!(Hash::Fnv1a.hash(0, b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(Hash::Fnv1a.hash(0, b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(Hash::Fnv1a.hash(0, b"foobar"), 0x8594_4171_f739_67e8);
+    fn names_lead_back_to_their_hashes() {
+        for hash in Hash::all() {
+            let name = hash.as_str().trim_end_matches(" (bare)");
+            assert_eq!(Hash::parse(name).expect("known"), hash);
+        }
+        let error = Hash::parse("md4").expect_err("unknown").to_string();
+        assert!(
+            error.starts_with("--hash is \"md4\", expected xxh3-64, "),
+            "{error}"
+        );
     }
 
     #[test]
-    fn hash_tags_are_those_of_the_specification() {
-        let tag = |key: &'static str| redis_tag(key.as_bytes());
-        assert_eq!(tag("{user1000}.following"), b"user1000");
-        assert_eq!(tag("foo{}{bar}"), b"foo{}{bar}");
-        assert_eq!(tag("foo{{bar}}zap"), b"{bar");
-        assert_eq!(tag("foo{bar}{zap}"), b"bar");
-        assert_eq!(tag("plain"), b"plain");
+    fn a_seed_goes_before_the_key() {
+        // From the reference vectors of draft-eastlake-fnv.
+        assert_eq!(Hash::Fnv1a.hash(0, b"foobar"), 0x8594_4171_f739_67e8);
+        assert_ne!(
+            Hash::Fnv1a.hash(1, b"foobar"),
+            Hash::Fnv1a.hash(0, b"foobar")
+        );
     }
 }

