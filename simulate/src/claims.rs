@@ -311,7 +311,7 @@ impl Checker<'_> {
         );
         let times = cv(&bad) / cv(&good);
         let text = format!(
-            "{times:.1} x: {} at most, {} as CV",
+            "{times:.1} x as CV ({} at most, {} as CV); it depends on the names",
             percent(worse),
             percent(cv(&bad))
         );

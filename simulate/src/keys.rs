@@ -75,7 +75,7 @@ impl Sizes {
             return self.least;
         }
         // 53 random bits fill a double's fraction.
-        let part = (mix(seed ^ 0x5157_e5, index) >> 11) as f64 / (1_u64 << 53) as f64;
+        let part = (mix(seed ^ 0x0051_57e5, index) >> 11) as f64 / (1_u64 << 53) as f64;
         let (low, high) = ((self.least.max(1) as f64).ln(), (self.most as f64).ln());
         ((low + part * (high - low)).exp().round() as u64).clamp(self.least, self.most)
     }

