@@ -303,11 +303,11 @@ pub fn simulate(
     })
 }
 
+/// The first and the last step of an event.
+type Span = (usize, usize);
+
 /// The maps in time, and for each event the first and last step (from before to after).
-fn stages(
-    plan: &Plan,
-    progress: &dyn Progress,
-) -> Result<(Vec<Stage>, Vec<(usize, usize)>), InputError> {
+fn stages(plan: &Plan, progress: &dyn Progress) -> Result<(Vec<Stage>, Vec<Span>), InputError> {
     progress.start("maps", Some(plan.events.len() as u64 + 1));
     let map = Map::build(plan.settings, &plan.nodes, None)?;
     let mut stages = vec![Stage {
@@ -453,7 +453,7 @@ impl World<'_> {
         }
     }
 
-    fn events(&self, spans: &[(usize, usize)]) -> Vec<Moved> {
+    fn events(&self, spans: &[Span]) -> Vec<Moved> {
         let events = self.plan.events.iter().zip(spans);
         events
             .map(|(event, span)| self.moved(event.to_string(), *span))
@@ -546,7 +546,7 @@ impl World<'_> {
         Some(balance.max_over_mean)
     }
 
-    fn cache(&self, spans: &[(usize, usize)]) -> Vec<Felt> {
+    fn cache(&self, spans: &[Span]) -> Vec<Felt> {
         let Some(cache) = self.plan.cache else {
             return Vec::new();
         };

@@ -63,7 +63,7 @@ impl Apportion {
 fn weight(popularity: Popularity, rank: u64) -> f64 {
     match popularity {
         Popularity::Uniform => 1.0,
-        Popularity::Zipf(exponent) if exponent == 1.0 => 1.0 / rank as f64,
+        Popularity::Zipf(1.0) => 1.0 / rank as f64,
         Popularity::Zipf(exponent) => (rank as f64).powf(-exponent),
     }
 }
