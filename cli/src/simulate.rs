@@ -174,3 +174,62 @@ impl Drop for Bar {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{
+        args::{Cli, Command},
+        exit::Kind,
+    };
+
+    fn run_line(line: &[&str]) -> Result {
+        let cli = Cli::try_parse_from(line).expect("it parses");
+        match cli.command {
+            Command::Simulate(args) => run(&cli.global, &args),
+            Command::Compare(args) => compare(&cli.global, &args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn bad_input_is_a_usage_error_that_names_the_line() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let trace = directory.path().join("trace.csv");
+        std::fs::write(&trace, "a,1,1\nb,one,1\n").expect("a file");
+        let trace = trace.to_str().expect("text");
+        for command in ["simulate", "compare"] {
+            let failure = run_line(&["annulus", command, "--trace", trace]).expect_err("no number");
+            assert_eq!(failure.kind(), Kind::Usage);
+            let text = failure.to_string();
+            assert!(
+                text.contains("line 2: bytes is \"one\""),
+                "{command}: {text}"
+            );
+            assert!(
+                text.contains("next: write digits alone"),
+                "{command}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_generated_trace_is_read_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace.tsv.gz");
+        let out = path.to_str().expect("text");
+        let generate = ["annulus", "simulate", "generate-trace", "--lines", "500"];
+        run_line(&[&generate[..], &["--out", out, "--zipf", "1.1"]].concat()).expect("written");
+        let options = Options {
+            trace: Some(path),
+            ..Options::default()
+        };
+        let source = options.source().expect("a trace");
+        let totals = source
+            .visit(&annulus_simulate::progress::Silent, |_| {})
+            .expect("read");
+        assert_eq!((totals.keys, totals.requests), (500, 5_000));
+    }
+}

@@ -1,4 +1,4 @@
-//! What people see, whole: reviewed like code, renewed with `INSTA_UPDATE=always`.
+//! What people see, whole: reviewed like code, renewed with `cargo x golden`.
 
 use annulus_simulate::{
     compare::{Contest, compare},
