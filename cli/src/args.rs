@@ -5,6 +5,8 @@ use std::{ffi::OsString, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::
 use annulus_ring::{NodeId, RingName, Zone};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub mod placement;
+
 /// Control-plane servers asked where nothing else is said.
 pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
 
@@ -60,6 +62,8 @@ pub enum Output {
     Table,
     /// JSON; what may exceed 2^53 is a string.
     Json,
+    /// One figure a line; of `simulate` and `compare` only.
+    Csv,
 }
 
 /// All commands.
@@ -87,6 +91,10 @@ pub enum Command {
     /// The reference data plane: run a node, read and write keys
     #[command(subcommand)]
     Kv(KvCommand),
+    /// Offline: what a layout does to keys when nodes join, leave, fail or change
+    Simulate(Box<placement::SimulateArgs>),
+    /// Offline: our layout beside others, or hashes, or what is said elsewhere, on the same keys
+    Compare(Box<placement::CompareArgs>),
 }
 
 /// `annulus dev`.

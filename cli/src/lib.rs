@@ -31,6 +31,7 @@ mod progress;
 pub mod render;
 mod ring;
 mod serve;
+mod simulate;
 mod status;
 pub mod views;
 mod watch;
@@ -94,6 +95,8 @@ async fn command(cli: Cli) -> Result {
         Command::Lookup(args) => lookup::run(global, &args).await,
         Command::Kv(args::KvCommand::Serve(args)) => kv_node::run(global, &args).await,
         Command::Kv(command) => kv::run(global, command).await,
+        Command::Simulate(args) => simulate::run(global, &args),
+        Command::Compare(args) => simulate::compare(global, &args),
     }
 }
 

@@ -12,7 +12,10 @@ use std::{
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::{Serialize, Serializer};
 
-use crate::{args::Output, exit::Result};
+use crate::{
+    args::Output,
+    exit::{Failure, Result},
+};
 
 /// A number of 64 bits: a decimal string in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +70,7 @@ pub fn print(output: Output, value: &impl Render) -> Result {
             serde_json::to_writer_pretty(&mut bytes, value).map_err(io::Error::from)?;
             bytes.push(b'\n');
         }
+        Output::Csv => return Err(no_csv()),
     }
     write_all(&bytes)
 }
@@ -83,8 +87,16 @@ pub fn print_item(output: Output, value: &impl Render) -> Result {
             serde_json::to_writer(&mut bytes, value).map_err(io::Error::from)?;
             bytes.push(b'\n');
         }
+        Output::Csv => return Err(no_csv()),
     }
     write_all(&bytes)
+}
+
+fn no_csv() -> Failure {
+    Failure::usage(
+        "only `annulus simulate` and `annulus compare` print CSV",
+        "say -o json",
+    )
 }
 
 /// Writes bytes to standard output as they are.

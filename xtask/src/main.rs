@@ -149,6 +149,8 @@ fn golden() -> Result<()> {
             "annulus-ring",
             "-p",
             "annulus-proto",
+            "-p",
+            "annulus-simulate",
         ])
         .env("UPDATE_GOLDEN", "1")
         .env("INSTA_UPDATE", "always")
