@@ -30,7 +30,7 @@ pub mod token;
 
 pub use epoch::{Epoch, Generation, Incarnation, Position, SessionId, TransitionId};
 pub use hash::HashName;
-pub use lookup::{Lookup, LookupError, Route};
+pub use lookup::{Lookup, LookupError, Route, TokenIndex};
 pub use name::{Endpoint, NameError, NodeId, RingName, Zone};
 pub use node::{Availability, Handle, Member, MemberState, Weight};
 pub use place::{ASSIGNER_VERSION, AssignError, Candidate};

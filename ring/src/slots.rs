@@ -223,6 +223,11 @@ impl SlotTable {
         &padded[..length]
     }
 
+    /// All lists, each padded to rf, in order of slot.
+    pub(crate) fn flat(&self) -> &[Handle] {
+        &self.handles
+    }
+
     /// Replaces the list of `slot`.
     ///
     /// # Panics
