@@ -13,10 +13,11 @@
 //! and one chunk of slots with four handles of two bits in one byte. Two epochs that differ in
 //! one member's endpoint share all sections but the header and that member's.
 //!
-//! Read on in [`snapshot`] (encode, verify, decode), [`shelf`] (the kept epochs) and
-//! [`convert`] (everything smaller).
+//! Read on in [`snapshot`] (encode, verify, decode), [`delta`] (what lies between two),
+//! [`shelf`] (the kept epochs) and [`convert`] (everything smaller).
 
 pub mod convert;
+pub mod delta;
 pub mod shelf;
 pub mod snapshot;
 

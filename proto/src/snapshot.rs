@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{MAX_MESSAGE_BYTES, convert::ConvertError, v1};
 
-mod decode;
-mod encode;
+pub(crate) mod decode;
+pub(crate) mod encode;
 
 pub use encode::encode;
 
@@ -298,8 +298,17 @@ pub fn verify_and_decode(
     message: &v1::SnapshotBytes,
     expect: Expect<'_>,
 ) -> Result<annulus_ring::Snapshot, DecodeError> {
+    verify_and_decode_with(message, expect, None)
+}
+
+/// As [`verify_and_decode`], where the lists are known from which the sections were packed.
+pub(crate) fn verify_and_decode_with(
+    message: &v1::SnapshotBytes,
+    expect: Expect<'_>,
+    known: Option<decode::Known>,
+) -> Result<annulus_ring::Snapshot, DecodeError> {
     let (header, found) = verify(message, expect)?;
-    let snapshot = decode::decode(message, header)?;
+    let snapshot = decode::decode(message, header, known)?;
     snapshot.check().map_err(|source| DecodeError::Sense {
         epoch: found,
         source,

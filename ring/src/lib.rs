@@ -49,7 +49,7 @@ pub use epoch::{Epoch, Generation, Incarnation, Position, SessionId, TransitionI
 pub use hash::HashName;
 pub use jump::Jump;
 pub use ketama::Ketama;
-pub use lookup::{Lookup, LookupError, Route};
+pub use lookup::{Lookup, LookupError, Route, TokenIndex};
 pub use name::{Endpoint, NameError, NodeId, RingName, Zone};
 pub use node::{Availability, Handle, Member, MemberState, Weight};
 pub use place::{ASSIGNER_VERSION, AssignError, Candidate};

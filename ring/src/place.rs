@@ -34,10 +34,13 @@ use crate::{Handle, List, Slot, SlotTable, Weight, Zone};
 mod balance;
 mod order;
 mod owners;
+mod pins;
 mod quota;
 mod spread;
 mod work;
 
+pub use balance::MAX_STEPS;
+use pins::Pins;
 use spread::Spread;
 use work::{Node, Work};
 
@@ -61,12 +64,63 @@ pub enum AssignError {
     /// Nobody has weight.
     #[error("no eligible node: every weight is 0; join a node with weight")]
     NoEligibleNode,
+    /// A pin that no table can honour: its slot is not of this table, its node is no candidate
+    /// with weight, or the slot's other pins leave no place in its zone.
+    #[error(
+        "slot {slot} cannot be pinned to handle {handle}: no such slot, no node with weight, or \
+         no place beside the slot's other pins"
+    )]
+    Pin {
+        /// Its slot.
+        slot: Slot,
+        /// Its node.
+        handle: u16,
+    },
     /// Two candidates have one handle, or one has the handle that pads lists.
     #[error("handle {handle} is given to two candidates, or reserved")]
     Handle {
         /// The offending handle.
         handle: u16,
     },
+}
+
+/// What an operator asks of lists beyond balance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// What comes first where zones are too few or too small for rf.
+    pub spread: ZoneSpread,
+    /// Who must be in which list; in any order, twice is once. Quotas make room for them.
+    pub pins: Vec<Pin>,
+}
+
+/// What comes first where zones are too few or too small for rf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZoneSpread {
+    /// Length: lists are full, and some zone has two of their members.
+    #[default]
+    Soft,
+    /// Zones: no list has two members of one zone, and lists are as short as that makes them
+    /// ([`Shortfall::short`] tells of how many).
+    Hard,
+}
+
+/// One slot's list must name a node. Who is first is not its business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pin {
+    /// The slot.
+    pub slot: Slot,
+    /// The node that its list must name.
+    pub handle: Handle,
+}
+
+/// A table, and the work that went into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    /// Every slot's list.
+    pub table: SlotTable,
+    /// Rows that were looked at to find chains of moves: what planning costs beyond one pass
+    /// over the table. Bounded by [`MAX_STEPS`]; an ordinary join needs none or few.
+    pub steps: u64,
 }
 
 /// How far a table is from what its members allow.
@@ -87,16 +141,33 @@ pub struct Shortfall {
 /// [`AssignError::NoEligibleNode`] when every weight is 0, [`AssignError::Handle`] when handles
 /// are not unique.
 pub fn assign(current: &SlotTable, candidates: &[Candidate]) -> Result<SlotTable, AssignError> {
+    Ok(assign_with(current, candidates, &Rules::default())?.table)
+}
+
+/// As [`assign`], by an operator's rules; tells the work, too.
+///
+/// # Errors
+/// As [`assign`], and [`AssignError::Pin`] for a pin that no table can honour.
+pub fn assign_with(
+    current: &SlotTable,
+    candidates: &[Candidate],
+    rules: &Rules,
+) -> Result<Assigned, AssignError> {
     let nodes = nodes(candidates)?;
     if nodes.is_empty() {
         return Err(AssignError::NoEligibleNode);
     }
-    let spread = Spread::of(&nodes, usize::from(current.rf()));
-    let mut work = Work::new(current, &nodes, &spread);
+    let spread = match rules.spread {
+        ZoneSpread::Soft => Spread::of(&nodes, usize::from(current.rf())),
+        ZoneSpread::Hard => Spread::hard(&nodes, usize::from(current.rf())),
+    };
+    let pins = Pins::of(current, &nodes, &spread, &rules.pins)?;
+    let mut work = Work::new(current, &nodes, &spread, &pins);
     work.strip();
     work.fill();
-    balance::balance(&mut work);
-    Ok(owners::finish(current, &work))
+    let steps = balance::balance(&mut work);
+    let table = owners::finish(current, &work);
+    Ok(Assigned { table, steps })
 }
 
 /// Hand-overs that would even the owners out inside unchanged lists: (slot, successor), in order.

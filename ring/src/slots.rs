@@ -223,6 +223,28 @@ impl SlotTable {
         &padded[..length]
     }
 
+    /// The table of twice as many slots in which every key keeps its list: each slot is split
+    /// in two. None beyond the most bits of [`SLOT_BITS`].
+    #[must_use]
+    pub fn split(&self) -> Option<Self> {
+        let bits = self.bits + 1;
+        let lists = self.handles.chunks(usize::from(self.rf));
+        SLOT_BITS.contains(&bits).then(|| Self {
+            bits,
+            rf: self.rf,
+            handles: lists
+                .flat_map(|list| [list, list])
+                .flatten()
+                .copied()
+                .collect(),
+        })
+    }
+
+    /// All lists, each padded to rf, in order of slot.
+    pub(crate) fn flat(&self) -> &[Handle] {
+        &self.handles
+    }
+
     /// Replaces the list of `slot`.
     ///
     /// # Panics

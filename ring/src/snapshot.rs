@@ -229,6 +229,20 @@ impl Snapshot {
     /// # Errors
     /// The first [`SnapshotError`] found.
     pub fn check(&self) -> Result<(), SnapshotError> {
+        self.check_lists(self.layout.slots.slots(), None)
+    }
+
+    /// As [`Snapshot::check`], after `before`, which made sense, has the same k and rf, and
+    /// differs in the lists of `changed`: O(changed x rf + members), or all if a member is gone.
+    pub(crate) fn check_after(&self, before: &Self, changed: &[Slot]) -> Result<(), SnapshotError> {
+        self.check_lists(changed.iter().copied(), Some(before))
+    }
+
+    fn check_lists(
+        &self,
+        slots: impl Iterator<Item = Slot>,
+        before: Option<&Self>,
+    ) -> Result<(), SnapshotError> {
         if self.format != FORMAT {
             return Err(SnapshotError::Format { found: self.format });
         }
@@ -243,8 +257,19 @@ impl Snapshot {
             return Err(SnapshotError::TableRf { found, expected });
         }
         let known = self.check_members()?;
-        for slot in self.layout.slots.slots() {
-            known.check(slot, self.layout.slots.list(slot))?;
+        // A list that did not change may name a member that is gone.
+        let gone = before.is_some_and(|before| {
+            let listed = |member: &Member| known.has(member.handle);
+            !before.members.iter().all(listed)
+        });
+        if gone {
+            for slot in self.layout.slots.slots() {
+                known.check(slot, self.layout.slots.list(slot))?;
+            }
+        } else {
+            for slot in slots {
+                known.check(slot, self.layout.slots.list(slot))?;
+            }
         }
         match &self.transition {
             Some(transition) => self.check_target(&transition.target, &known),
@@ -313,10 +338,14 @@ impl Known {
         !std::mem::replace(&mut self.0[handle.index()], true)
     }
 
+    fn has(&self, handle: Handle) -> bool {
+        self.0.get(handle.index()).is_some_and(|known| *known)
+    }
+
     /// Whether a list names members only, each once.
     fn check(&self, slot: Slot, list: &[Handle]) -> Result<(), SnapshotError> {
         for (at, handle) in list.iter().enumerate() {
-            if !self.0.get(handle.index()).is_some_and(|known| *known) {
+            if !self.has(*handle) {
                 return Err(SnapshotError::UnknownHandle {
                     slot,
                     handle: handle.0,

@@ -59,10 +59,18 @@ pub(super) fn previous_checksum(header: &v1::SnapshotHeader) -> Result<Checksum,
     )
 }
 
+/// Lists that need not be unpacked: the sections were packed from them.
+pub(crate) struct Known {
+    pub slots: SlotTable,
+    /// Of the transition that the header tells of, if any.
+    pub target: Vec<SlotChange>,
+}
+
 /// Decodes the sections behind an already verified header.
 pub(super) fn decode(
     message: &v1::SnapshotBytes,
     header: v1::SnapshotHeader,
+    known: Option<Known>,
 ) -> Result<Snapshot, DecodeError> {
     let epoch = Epoch(header.epoch);
     let layout = empty_layout(&header, epoch)?;
@@ -73,9 +81,16 @@ pub(super) fn decode(
     };
 
     let (members, strangers) = reader.members(&header)?;
-    let slots = reader.slots(layout.slots)?;
+    let (slots, mut target) = match known {
+        Some(known) => {
+            reader.next += known.slots.slot_count().div_ceil(SLOTS_PER_SECTION);
+            reader.next += known.target.len().div_ceil(SLOTS_PER_SECTION);
+            (known.slots, Some(known.target))
+        }
+        None => (reader.slots(layout.slots)?, None),
+    };
     let transition = match &header.transition {
-        Some(transition) => Some(reader.transition(transition, slots.slot_count())?),
+        Some(transition) => Some(reader.transition(transition, slots.slot_count(), &mut target)?),
         None => None,
     };
     if reader.next != message.sections.len() {
@@ -239,6 +254,7 @@ impl Reader<'_> {
         &mut self,
         header: &v1::TransitionHeader,
         slot_count: usize,
+        known: &mut Option<Vec<SlotChange>>,
     ) -> Result<Transition, DecodeError> {
         let step = u8::try_from(header.step).ok().and_then(Step::from_number);
         let wrong = ConvertError::Value {
@@ -253,6 +269,14 @@ impl Reader<'_> {
                 section: 0,
                 what: "more changed slots than slots",
             });
+        }
+        if let Some(target) = known.take() {
+            if target.len() != changed {
+                let what = "another number of changed slots than the header says";
+                return Err(DecodeError::Shape { section: 0, what });
+            }
+            let id = TransitionId(header.id);
+            return Ok(Transition { id, step, target });
         }
         let mut target = Vec::with_capacity(changed);
         while target.len() < changed {

@@ -19,8 +19,7 @@ pub fn encode(snapshot: &Snapshot) -> Encoded {
     );
     sections.extend(slot_sections(&snapshot.layout.slots));
     if let Some(transition) = &snapshot.transition {
-        let chunks = transition.target.chunks(SLOTS_PER_SECTION);
-        sections.extend(chunks.map(|chunk| section(&target_section(chunk, rf))));
+        sections.extend(target_sections(&transition.target, rf));
     }
     let transition = snapshot.transition.as_ref().map(|transition| transition.id);
     Encoded::new(snapshot.format, sections, transition)
@@ -63,19 +62,28 @@ fn header(snapshot: &Snapshot) -> v1::SnapshotHeader {
 }
 
 fn slot_sections(table: &SlotTable) -> impl Iterator<Item = Bytes> {
-    let (rf, slots) = (usize::from(table.rf()), table.slot_count());
-    (0..slots).step_by(SLOTS_PER_SECTION).map(move |first| {
-        let count = SLOTS_PER_SECTION.min(slots - first);
-        let (first, count) = (first as u32, count as u32);
-        let lists = (first..first + count).map(|slot| table.list(Slot(slot)));
-        let (bits, handles) = pack(lists, rf);
-        section(&v1::SlotSection {
-            first,
-            count,
-            bits,
-            handles,
-        })
+    let firsts = (0..table.slot_count()).step_by(SLOTS_PER_SECTION);
+    firsts.map(move |first| slot_section(table, first))
+}
+
+/// The section of the slots from `first` on, a multiple of [`SLOTS_PER_SECTION`].
+pub(crate) fn slot_section(table: &SlotTable, first: usize) -> Bytes {
+    let count = SLOTS_PER_SECTION.min(table.slot_count() - first);
+    let (first, count) = (first as u32, count as u32);
+    let lists = (first..first + count).map(|slot| table.list(Slot(slot)));
+    let (bits, handles) = pack(lists, usize::from(table.rf()));
+    section(&v1::SlotSection {
+        first,
+        count,
+        bits,
+        handles,
     })
+}
+
+/// The sections of a target.
+pub(crate) fn target_sections(target: &[SlotChange], rf: usize) -> impl Iterator<Item = Bytes> {
+    let chunks = target.chunks(SLOTS_PER_SECTION);
+    chunks.map(move |chunk| section(&target_section(chunk, rf)))
 }
 
 fn target_section(changes: &[SlotChange], rf: usize) -> v1::TargetSection {

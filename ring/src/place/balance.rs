@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Most rows looked at while searching chains, over one run.
-const MAX_STEPS: u64 = 1 << 28;
+pub const MAX_STEPS: u64 = 1 << 28;
 
 /// One replica changing hands.
 struct Handing {
@@ -21,7 +21,8 @@ struct Handing {
     to: u16,
 }
 
-pub(super) fn balance(work: &mut Work<'_>) {
+/// Answers how many rows it looked at in search of chains.
+pub(super) fn balance(work: &mut Work<'_>) -> u64 {
     let mut steps = MAX_STEPS;
     // Balance is never worth a list that none of its old members is in: nobody could take it
     // over. With one replica there is no other way, and the gainer is the successor.
@@ -36,7 +37,7 @@ pub(super) fn balance(work: &mut Work<'_>) {
     direct(work, Keep::Owner);
     let left: i64 = work.indexes().map(|node| work.surplus(node).max(0)).sum();
     if left == 0 {
-        return;
+        return MAX_STEPS - steps;
     }
     // Leaving owners alone is worth a few moves more, but not a tenth more (MOVE-MINIMAL). In a
     // table so small that a tenth is nothing, two.
@@ -52,6 +53,7 @@ pub(super) fn balance(work: &mut Work<'_>) {
     chains(work, Keep::Owner, Budget::Extra(extra), &mut steps);
     direct(work, keep);
     chains(work, keep, Budget::Extra(u64::MAX), &mut steps);
+    MAX_STEPS - steps
 }
 
 /// What chains may cost.

@@ -12,8 +12,14 @@ const FRACTION: u32 = 64;
 const LEVEL_BITS: u32 = FRACTION + 21;
 
 /// Fair count of replicas per node. `held` breaks what rounding leaves open, so that a
-/// balanced table stays as it is.
-pub(super) fn replicas(nodes: &[Node], spread: &Spread, slots: u64, held: &[u32]) -> Vec<u32> {
+/// balanced table stays as it is. Nobody gets less than its `pinned`.
+pub(super) fn replicas(
+    nodes: &[Node],
+    spread: &Spread,
+    slots: u64,
+    held: &[u32],
+    pinned: &[u32],
+) -> Vec<u32> {
     let mut zones = vec![Vec::new(); spread.zones.len()];
     for (at, node) in nodes.iter().enumerate() {
         zones[node.zone].push(at);
@@ -22,7 +28,9 @@ pub(super) fn replicas(nodes: &[Node], spread: &Spread, slots: u64, held: &[u32]
         .iter()
         .map(|zone| zone.iter().map(|at| u64::from(held[*at])).sum())
         .collect();
-    let share = |at: usize, level: u128| capped(nodes[at].weight, level, slots);
+    let share = |at: usize, level: u128| {
+        capped(nodes[at].weight, level, slots).max(u128::from(pinned[at]) << FRACTION)
+    };
     let totals = divide(
         spread.length as u64 * slots,
         &zone_held,
@@ -196,8 +204,17 @@ mod tests {
             })
             .collect();
         let spread = Spread::of(&nodes, 1);
-        assert_eq!(replicas(&nodes, &spread, 16, &[5, 5, 6]), [5, 5, 6]);
-        assert_eq!(replicas(&nodes, &spread, 16, &[5, 6, 5]), [5, 6, 5]);
-        assert_eq!(replicas(&nodes, &spread, 16, &[0, 0, 0]), [6, 5, 5]);
+        assert_eq!(
+            replicas(&nodes, &spread, 16, &[5, 5, 6], &[0; 9]),
+            [5, 5, 6]
+        );
+        assert_eq!(
+            replicas(&nodes, &spread, 16, &[5, 6, 5], &[0; 9]),
+            [5, 6, 5]
+        );
+        assert_eq!(
+            replicas(&nodes, &spread, 16, &[0, 0, 0], &[0; 9]),
+            [6, 5, 5]
+        );
     }
 }

@@ -17,7 +17,7 @@ use super::work::Node;
 pub(super) struct Spread {
     /// Replicas that a list should have.
     pub rf: usize,
-    /// Length of every list: min(rf, nodes).
+    /// Length of every list: min(rf, nodes), or less where zones are capped.
     pub length: usize,
     /// Per zone.
     pub zones: Vec<Bounds>,
@@ -34,12 +34,23 @@ pub(super) struct Bounds {
 
 impl Spread {
     pub fn of(nodes: &[Node], rf: usize) -> Self {
+        Self::up_to(nodes, rf, usize::MAX)
+    }
+
+    /// Never two of one zone, however short that leaves lists.
+    pub fn hard(nodes: &[Node], rf: usize) -> Self {
+        Self::up_to(nodes, rf, 1)
+    }
+
+    /// With at most `cap` replicas of a list in one zone.
+    fn up_to(nodes: &[Node], rf: usize, cap: usize) -> Self {
         let zones = nodes.iter().map(|node| node.zone + 1).max().unwrap_or(0);
         let mut sizes = vec![0_usize; zones];
         for node in nodes {
             sizes[node.zone] += 1;
         }
-        let length = rf.min(nodes.len());
+        sizes.iter_mut().for_each(|size| *size = cap.min(*size));
+        let length = rf.min(sizes.iter().sum());
         let filled = |level: usize| sizes.iter().map(|size| (*size).min(level)).sum::<usize>();
         let level = (0..length)
             .find(|level| filled(*level) >= length)

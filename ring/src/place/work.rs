@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{order::Order, quota, scatter, spread::Spread};
+use super::{order::Order, pins::Pins, quota, scatter, spread::Spread};
 use crate::{Handle, Slot, SlotTable};
 
 /// A candidate with weight. Its place among them is its index.
@@ -42,11 +42,12 @@ pub(super) struct Work<'a> {
     /// Per node: slots that it holds or once held.
     holds: Vec<Vec<u32>>,
     order: Order,
+    pins: &'a Pins,
 }
 
 impl<'a> Work<'a> {
-    /// Takes over what is valid of the table.
-    pub fn new(table: &SlotTable, nodes: &'a [Node], spread: &'a Spread) -> Self {
+    /// Takes over what is valid of the table, and adds pinned members that it lacks.
+    pub fn new(table: &SlotTable, nodes: &'a [Node], spread: &'a Spread, pins: &'a Pins) -> Self {
         let index = index_by_handle(nodes);
         let mut count = vec![0; nodes.len()];
         let (mut old, mut owned) = (Vec::new(), Vec::new());
@@ -63,14 +64,15 @@ impl<'a> Work<'a> {
             owned.push(first.is_some());
             old.push(row);
         }
-        let quota = quota::replicas(nodes, spread, table.slot_count() as u64, &count);
+        let pinned = pins.counts(nodes.len());
+        let quota = quota::replicas(nodes, spread, table.slot_count() as u64, &count, &pinned);
         let order = Order::new(nodes, &quota, &count, spread.zones.len());
         let mut holds = vec![Vec::new(); nodes.len()];
         for (slot, row) in (0..).zip(&old) {
             row.iter()
                 .for_each(|node| holds[usize::from(*node)].push(slot));
         }
-        Self {
+        let mut work = Self {
             nodes,
             spread,
             quota,
@@ -80,7 +82,16 @@ impl<'a> Work<'a> {
             owned,
             holds,
             order,
+            pins,
+        };
+        for slot in pins.slots() {
+            for node in pins.row(slot) {
+                if !work.rows[slot].contains(node) {
+                    work.give(slot, *node);
+                }
+            }
         }
+        work
     }
 
     /// Takes members out of rows that have more of a zone than they may.
@@ -100,7 +111,9 @@ impl<'a> Work<'a> {
             self.spread
                 .excess(self.nodes, row, self.nodes[usize::from(**node)].zone)
         };
-        let candidates = row.iter().filter(excess);
+        let pinned = self.pins.row(slot);
+        let free = row.iter().filter(|node| !pinned.contains(node));
+        let candidates = free.filter(excess);
         candidates.copied().max_by_key(|node| {
             let at = usize::from(*node);
             let above = i64::from(self.count[at]) - i64::from(self.quota[at]);
@@ -134,6 +147,9 @@ impl<'a> Work<'a> {
 
     /// Whether `node` may leave the row.
     pub fn may_lose(&self, slot: usize, node: u16, keep: Keep) -> bool {
+        if self.pins.row(slot).contains(&node) {
+            return false;
+        }
         let old = &self.old[slot];
         if keep == Keep::Nothing || !old.contains(&node) {
             return true;
