@@ -291,6 +291,7 @@ impl Node {
             ring: view.ring.to_string(),
             generation: view.generation().0,
             sender: view.node.to_string(),
+            receiver: link.node.to_string(),
             items,
         };
         let back = |sent: Vec<(Arc<Write>, _)>| sent.into_iter().map(|(write, _)| write).collect();
@@ -369,6 +370,7 @@ impl Node {
             ring: view.ring.to_string(),
             generation: view.generation().0,
             sender: view.node.to_string(),
+            receiver: link.node.to_string(),
             items: items
                 .iter()
                 .map(|(slot, reign, epoch)| pb::ConfirmItem {

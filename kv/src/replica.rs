@@ -75,13 +75,24 @@ impl Node {
         Ok(())
     }
 
-    fn check_ring(&self, ring: &str) -> Result<(), Refused> {
-        let own = &self.guard.view().ring;
-        if ring == own.as_str() {
+    /// That a message is for this node of this ring. An answer given in the place of another
+    /// member behind the same address would count one copy twice.
+    fn check_addressee(&self, ring: &str, receiver: &str) -> Result<(), Refused> {
+        let view = self.guard.view();
+        let (name, message) = if ring != view.ring.as_str() {
+            let own = &view.ring;
+            let message = format!("this node serves ring {own}, the request is for ring {ring:?}");
+            ("WrongRing", message)
+        } else if receiver != view.node.as_str() {
+            let own = &view.node;
+            let message = format!(
+                "this node is {own}, the request is for {receiver:?}: two members give one address"
+            );
+            ("WrongNode", message)
+        } else {
             return Ok(());
-        }
-        let message = format!("this node serves ring {own}, the request is for ring {ring:?}");
-        let name = "WrongRing".to_owned();
+        };
+        let name = name.to_owned();
         Err(Cause::Invalid { name, message }.at(self.epoch()))
     }
 }
@@ -107,7 +118,7 @@ impl Replica for ReplicaService {
         let mut set = |place: usize, refused: Refused| {
             results[place].refused = Some(refused.into());
         };
-        if let Err(refused) = node.check_ring(&request.ring) {
+        if let Err(refused) = node.check_addressee(&request.ring, &request.receiver) {
             (0..count).for_each(|place| set(place, refused.clone()));
             return Ok(Response::new(pb::ReplicateResponse { results }));
         }
@@ -146,12 +157,12 @@ impl Replica for ReplicaService {
     ) -> Result<Response<pb::ConfirmReignResponse>, Status> {
         let request = request.into_inner();
         let node = &self.0;
-        let wrong_ring = node.check_ring(&request.ring).err();
+        let astray = node.check_addressee(&request.ring, &request.receiver).err();
         let results = join_all(request.items.iter().map(|item| {
-            let wrong_ring = wrong_ring.clone();
+            let astray = astray.clone();
             async move {
                 let (slot, reign, epoch) = (Slot(item.slot), Epoch(item.reign), Epoch(item.epoch));
-                let confirmed = match wrong_ring {
+                let confirmed = match astray {
                     Some(refused) => Err(refused),
                     None => node
                         .guard

@@ -332,8 +332,22 @@ fn newcomer<'a>(
     if expected.contains_key(node) || ring.members.contains_key(node) {
         return Err(Rejection::AlreadyMember { node: node.clone() });
     }
-    ring.registered(node)
-        .ok_or_else(|| Rejection::NotRegistered { node: node.clone() })
+    let registered = ring
+        .registered(node)
+        .ok_or_else(|| Rejection::NotRegistered { node: node.clone() })?;
+    // Members, and those that are about to become some.
+    let taken = expected.keys().chain(ring.members.keys()).find(|other| {
+        ring.registered(other)
+            .is_some_and(|known| known.endpoint == registered.endpoint)
+    });
+    match taken {
+        None => Ok(registered),
+        Some(by) => Err(Rejection::EndpointTaken {
+            node: node.clone(),
+            endpoint: registered.endpoint.clone(),
+            by: by.clone(),
+        }),
+    }
 }
 
 /// The node is, or will be, a member that does not leave, and it is not down.

@@ -133,6 +133,18 @@ pub enum Rejection {
         /// Who comes.
         by: NodeId,
     },
+    /// Two nodes that give one address would answer for each other.
+    #[error(
+        "{node} gives the address {endpoint}, which is that of {by}; start it with another --advertise"
+    )]
+    EndpointTaken {
+        /// Who asks.
+        node: NodeId,
+        /// For which address.
+        endpoint: Endpoint,
+        /// Whose it is.
+        by: NodeId,
+    },
     /// Nothing to change.
     #[error("the weight of {node} is {weight} already, or about to be")]
     SameWeight {

@@ -208,6 +208,7 @@ fn code_of(rejection: &Rejection) -> Code {
         Rejection::RingExists { .. }
         | Rejection::AlreadyFounded { .. }
         | Rejection::AlreadyMember { .. }
+        | Rejection::EndpointTaken { .. }
         | Rejection::AlreadyDraining { .. } => Code::AlreadyExists,
         Rejection::TooManyRings { .. }
         | Rejection::TooManyMembers { .. }

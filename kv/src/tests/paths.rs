@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use annulus_agent::store::{Copy, Holding, RangeStore, Record};
 use annulus_ring::{Epoch, Position, SessionId, Step};
 use bytes::Bytes;
+use tonic::Request;
 
 use super::cluster::{Cluster, until};
 use crate::{
@@ -12,6 +13,8 @@ use crate::{
     limits::{LimitError, MAX_KEY_BYTES},
     load::{Load, LoadConfig},
     node::Settings,
+    pb::{self, replica_server::Replica},
+    replica::ReplicaService,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,6 +234,56 @@ async fn a_slow_member_is_not_waited_for() {
     let begun = Instant::now();
     client.put(&key, "v").await.unwrap();
     assert!(begun.elapsed() < delay, "{:?}", begun.elapsed());
+}
+
+/// Two members that give one address: one of them must not answer for the other, or one copy would
+/// count as two.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_answers_in_the_place_of_another_member() {
+    let cluster = Cluster::start(3, 3).await;
+    let service = ReplicaService(cluster.node(1).node.clone());
+    let key = cluster.key_of(&[0, 1, 2], 0);
+    let slot = cluster.slot(&key);
+    let item = pb::ReplicateItem {
+        slot: slot.0,
+        epoch: 1,
+        reign: 1,
+        version: Some(pb::Version { reign: 1, seq: 1 }),
+        key: key.clone().into(),
+        value: Some("v".into()),
+        ..pb::ReplicateItem::default()
+    };
+    let replicate = |receiver: &str| pb::ReplicateRequest {
+        ring: cluster.snapshot.ring.to_string(),
+        generation: 1,
+        sender: "n0".to_owned(),
+        items: vec![item.clone()],
+        receiver: receiver.to_owned(),
+    };
+    let astray = service.replicate(Request::new(replicate("n2"))).await;
+    let refused = astray.unwrap().into_inner().results.remove(0).refused;
+    let said = format!("{refused:?}");
+    assert!(said.contains("WrongNode") && said.contains("n1"), "{said}");
+    assert!(!cluster.has(1, &key, b"v"), "it was stored all the same");
+
+    let confirm = |receiver: &str| pb::ConfirmReignRequest {
+        ring: cluster.snapshot.ring.to_string(),
+        generation: 1,
+        sender: "n0".to_owned(),
+        items: vec![pb::ConfirmItem {
+            slot: slot.0,
+            reign: 1,
+            epoch: 1,
+        }],
+        receiver: receiver.to_owned(),
+    };
+    let astray = service.confirm_reign(Request::new(confirm("n2"))).await;
+    assert!(astray.unwrap().into_inner().results[0].refused.is_some());
+
+    let taken = service.replicate(Request::new(replicate("n1"))).await;
+    assert_eq!(taken.unwrap().into_inner().results[0].refused, None);
+    let confirmed = service.confirm_reign(Request::new(confirm("n1"))).await;
+    assert_eq!(confirmed.unwrap().into_inner().results[0].refused, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! Founding: all founders to `active` in one epoch. Legal only while nobody ever owned anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{MemberState, NodeId, RingName, SlotChange, Zone};
 
@@ -36,6 +36,16 @@ pub(super) fn decide(
         return Err(Rejection::NoFounders);
     }
     let members = fold::new_members(ring, &nodes, MemberState::Active);
+    let mut endpoints = BTreeMap::new();
+    for member in &members {
+        if let Some(by) = endpoints.insert(&member.endpoint, &member.node_id) {
+            return Err(Rejection::EndpointTaken {
+                node: member.node_id.clone(),
+                endpoint: member.endpoint.clone(),
+                by: by.clone(),
+            });
+        }
+    }
     let weighty: Vec<_> = members
         .iter()
         .filter(|member| member.weight.get() > 0)

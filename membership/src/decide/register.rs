@@ -34,6 +34,7 @@ pub(super) fn register(
             endpoint: member.endpoint.clone(),
         });
     }
+    free(ring, node, &registration.endpoint)?;
     let incarnation = entry
         .map_or(Incarnation(0), |entry| entry.incarnation)
         .next();
@@ -49,6 +50,20 @@ pub(super) fn register(
         registered,
     }]
     .into())
+}
+
+/// No member listens there: two behind one address would answer for each other.
+fn free(ring: &RingState, node: &NodeId, endpoint: &Endpoint) -> Result<(), Rejection> {
+    let taken =
+        |member: &&annulus_ring::Member| member.node_id != *node && member.endpoint == *endpoint;
+    match ring.members.values().find(taken) {
+        None => Ok(()),
+        Some(member) => Err(Rejection::EndpointTaken {
+            node: node.clone(),
+            endpoint: endpoint.clone(),
+            by: member.node_id.clone(),
+        }),
+    }
 }
 
 pub(super) fn set_endpoint(
@@ -69,6 +84,10 @@ pub(super) fn set_endpoint(
     }
     if registered.endpoint == *endpoint {
         return Ok(Decision::default());
+    }
+    // Only who is no member yet: members that change places must not wait for each other.
+    if !ring.members.contains_key(node) {
+        free(ring, node, endpoint)?;
     }
     let event = Event::EndpointChanged {
         node: node.clone(),

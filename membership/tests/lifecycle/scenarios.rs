@@ -41,8 +41,8 @@ impl Stage {
             }
             "agent" => {
                 let weight = option("weight").map_or(100, number) as u32;
-                self.world().agent(words[1], words[2], weight);
-                Ok(())
+                let at = option("at").unwrap_or(words[1]);
+                self.world().agent_at(words[1], words[2], weight, at)
             }
             "found" => {
                 let accept = words.last() == Some(&"accept");

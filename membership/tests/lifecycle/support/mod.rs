@@ -173,18 +173,29 @@ impl World {
 
     /// Starts a node's agent with an empty directory and greets it.
     pub fn agent(&mut self, id: &str, zone: &str, weight: u32) {
+        self.agent_at(id, zone, weight, id).unwrap();
+    }
+
+    /// The same, listening where its name does not say.
+    pub fn agent_at(
+        &mut self,
+        id: &str,
+        zone: &str,
+        weight: u32,
+        at: &str,
+    ) -> Result<(), Rejection> {
         let birth = Birth(self.next_request);
         self.next_request += 1;
         let node = NodeId::new(id).unwrap();
         let registration = Registration {
             node: node.clone(),
             birth,
-            endpoint: Endpoint::new(format!("{id}:1")).unwrap(),
+            endpoint: Endpoint::new(format!("{at}:1")).unwrap(),
             zone: Zone::new(zone).unwrap(),
             weight: Weight::new(weight).unwrap(),
         };
         self.nodes.insert(node.clone(), Node::new(registration));
-        self.link(&node).unwrap();
+        self.link(&node)
     }
 
     /// Opens a node's link at the present leader.
