@@ -39,6 +39,7 @@ pub(crate) struct News {
     pub retained: BTreeMap<SessionId, BTreeSet<Slot>>,
     pub copied_bytes: u64,
     pub free_bytes: u64,
+    pub unheld: u32,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +53,7 @@ struct Facts {
     retained: BTreeMap<SessionId, BTreeSet<Slot>>,
     copied_bytes: u64,
     free_bytes: u64,
+    unheld: u32,
     // What the open link has not been told.
     new_slots: BTreeSet<(SessionId, Slot)>,
     new_digests: BTreeSet<(SessionId, Slot, NodeId)>,
@@ -176,6 +178,17 @@ impl Board {
         self.facts().free_bytes = bytes;
     }
 
+    /// Ranges that list this node and of which it holds no copy.
+    pub(crate) fn unheld(&self, ranges: u32) {
+        let mut facts = self.facts();
+        if facts.unheld != ranges {
+            facts.unheld = ranges;
+            facts.news = true;
+            drop(facts);
+            self.changed.notify_one();
+        }
+    }
+
     /// Forgets what was said of sessions that are over, so that memory stays bounded, and starts
     /// the count of copied bytes anew.
     pub(crate) fn session(&self, running: Option<SessionId>) {
@@ -241,6 +254,7 @@ impl Board {
             retained: facts.retained.clone(),
             copied_bytes: facts.copied_bytes,
             free_bytes: facts.free_bytes,
+            unheld: facts.unheld,
             ..News::default()
         };
         // Deletions were told once the link took the report; a lost one is made up for by the

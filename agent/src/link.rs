@@ -153,6 +153,10 @@ impl Link {
                     message,
                     last,
                 }) => {
+                    if name == SECOND_PROCESS && self.order(Order::StandAside).await.is_ok() {
+                        // Two under one name would both be owner (ONE-OWNER).
+                        warn!(%endpoint, %epoch, "another process has this node's place; this one serves nothing");
+                    }
                     let pause = if last { refused.next() } else { retry.next() };
                     warn!(%endpoint, %epoch, name, message, last, "the control plane refused this node");
                     self.shared.status.send_modify(|status| {
@@ -384,6 +388,9 @@ impl Link {
         }
     }
 }
+
+/// The leader's name for a refusal because another process of this node is linked.
+const SECOND_PROCESS: &str = "SecondProcess";
 
 enum First {
     Welcome(v1::Welcome),

@@ -233,6 +233,7 @@ impl From<News> for v1::Report {
                 .map(|(session, slots)| convert::slot_set_message(*session, slots))
                 .collect(),
             free_bytes: news.free_bytes,
+            unheld_ranges: news.unheld,
             copied_bytes: news.copied_bytes,
             retained: news
                 .retained

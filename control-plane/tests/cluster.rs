@@ -390,3 +390,50 @@ async fn c60_a_peer_that_lies_about_a_log_snapshot_is_cut_off() {
     cluster.node(1).propose(tick(1, 1), PATIENCE).await.unwrap();
     cluster.stop_all().await;
 }
+
+/// A voter whose directory is lost never returns under its old id: with it and a server that
+/// lagged, a majority without an acknowledged entry could be made (DURABLE-ACK).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_directory_neither_votes_nor_acknowledges() {
+    let mut cluster = Cluster::new(3).await;
+    cluster.found().await;
+    let leader = cluster.leader().await;
+    let ids: Vec<u64> = [1, 2, 3].into_iter().filter(|id| *id != leader).collect();
+    let (lost, behind) = (ids[0], ids[1]);
+    cluster.all_equal().await;
+    cluster.stop(behind).await;
+    cluster
+        .node(leader)
+        .propose(tick(1, 7), PATIENCE)
+        .await
+        .unwrap();
+    cluster.stop(lost).await;
+    std::fs::remove_dir_all(cluster.directory(lost)).unwrap();
+    cluster.stop(leader).await;
+
+    // The two that lack the entry find no majority, however long they try.
+    cluster.start(lost).await;
+    cluster.start(behind).await;
+    let node = cluster.node(behind);
+    let term = node.standing().term;
+    // Several election timeouts: nothing tells that an election will not come.
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!node.standing().is_leader(), "elected with a lost vote");
+    }
+    assert_eq!(node.standing().term, term, "pre-votes were granted");
+    assert!(!cluster.node(lost).standing().initialised());
+
+    // With whoever holds it there is one, and the entry is there.
+    cluster.start(leader).await;
+    cluster.leader().await;
+    for id in [leader, behind] {
+        cluster.node(id).linearize(PATIENCE).await.unwrap();
+        assert_eq!(ring_time(&cluster.node(id)), 7);
+    }
+    assert!(
+        !cluster.node(lost).standing().initialised(),
+        "the empty directory was filled under the old id"
+    );
+    cluster.stop_all().await;
+}

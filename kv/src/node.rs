@@ -12,7 +12,7 @@ use std::{
 
 use annulus_agent::guard::EpochGuard;
 use annulus_client::Dial;
-use annulus_ring::{Epoch, NodeId, Slot};
+use annulus_ring::{Endpoint, Epoch, NodeId, Slot};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -23,6 +23,8 @@ use crate::{channels::Channels, lane::Lanes, metrics::Metrics, peers::Link, stor
 pub(crate) struct Settings {
     /// How connections to other nodes are made.
     pub dial: Dial,
+    /// Where this node listens, as it told the control plane.
+    pub endpoint: Option<Endpoint>,
     /// For tests: how much later this node answers that it stored replicated writes.
     pub replicate_delay: Duration,
     /// Told of live copies with a hole.

@@ -292,6 +292,7 @@ impl Node {
             generation: view.generation().0,
             sender: view.node.to_string(),
             receiver: link.node.to_string(),
+            sender_endpoint: self.own_endpoint(),
             items,
         };
         let back = |sent: Vec<(Arc<Write>, _)>| sent.into_iter().map(|(write, _)| write).collect();
@@ -328,6 +329,11 @@ impl Node {
         }
         self.metrics.replicate_refused.inc_by(refused_count);
         Ok(())
+    }
+
+    fn own_endpoint(&self) -> String {
+        let endpoint = self.settings.endpoint.as_ref();
+        endpoint.map_or_else(String::new, ToString::to_string)
     }
 
     /// One peer's questioner: ends with the node. One message is under way at a time, so all reads
@@ -371,6 +377,7 @@ impl Node {
             generation: view.generation().0,
             sender: view.node.to_string(),
             receiver: link.node.to_string(),
+            sender_endpoint: self.own_endpoint(),
             items: items
                 .iter()
                 .map(|(slot, reign, epoch)| pb::ConfirmItem {

@@ -40,6 +40,7 @@ impl Node {
         &self,
         generation: Generation,
         lot: Lot,
+        sender: &Sender<'_>,
         records: Vec<Record>,
         acknowledged: Option<Position>,
     ) -> Result<(), Refused> {
@@ -56,6 +57,8 @@ impl Node {
             session,
         };
         let admission: ReplicaAdmission = self.guard.admit_replica(slot, stamp).await?;
+        // After the guard waited for the sender's epoch, which may have changed who is who.
+        self.check_sender(sender, slot)?;
         let refuse = |cause: Cause| cause.at(admission.epoch);
         self.store
             .take_in(slot, admission.copy, records, acknowledged)
@@ -93,6 +96,40 @@ impl Node {
             return Ok(());
         };
         let name = name.to_owned();
+        Err(Cause::Invalid { name, message }.at(self.epoch()))
+    }
+}
+
+/// Who sends writes or asks about a reign.
+struct Sender<'a> {
+    name: &'a str,
+    endpoint: &'a str,
+}
+
+impl Node {
+    /// That the sender is the slot's owner, and the process that the snapshot means: one that was
+    /// replaced by another of the same name does not know that it no longer is.
+    fn check_sender(&self, sender: &Sender<'_>, slot: Slot) -> Result<(), Refused> {
+        let view = self.guard.view();
+        let owner = view
+            .sets(slot)
+            .owner()
+            .and_then(|owner| view.peer(owner, None));
+        let message = match owner {
+            Some(owner) if owner.node_id.as_str() != sender.name => {
+                format!(
+                    "{} owns slot {slot} here, not {}",
+                    owner.node_id, sender.name
+                )
+            }
+            Some(owner) if owner.endpoint.as_str() != sender.endpoint => format!(
+                "{} listens at {} here, the sender at {}: one of two processes of that name",
+                owner.node_id, owner.endpoint, sender.endpoint
+            ),
+            // Judged by the guard, which knows the better word.
+            None | Some(_) => return Ok(()),
+        };
+        let name = "WrongSender".to_owned();
         Err(Cause::Invalid { name, message }.at(self.epoch()))
     }
 }
@@ -135,9 +172,13 @@ impl Replica for ReplicaService {
             }
         }
         let generation = Generation(request.generation);
+        let sender = &Sender {
+            name: &request.sender,
+            endpoint: &request.sender_endpoint,
+        };
         let taken = join_all(lots.into_iter().map(|(lot, lots)| async move {
             let taken = node
-                .take_lot(generation, lot, lots.records, lots.acknowledged)
+                .take_lot(generation, lot, sender, lots.records, lots.acknowledged)
                 .await;
             (lots.places, taken)
         }));
@@ -158,6 +199,10 @@ impl Replica for ReplicaService {
         let request = request.into_inner();
         let node = &self.0;
         let astray = node.check_addressee(&request.ring, &request.receiver).err();
+        let sender = &Sender {
+            name: &request.sender,
+            endpoint: &request.sender_endpoint,
+        };
         let results = join_all(request.items.iter().map(|item| {
             let astray = astray.clone();
             async move {
@@ -168,7 +213,8 @@ impl Replica for ReplicaService {
                         .guard
                         .confirm_reign(slot, reign, epoch)
                         .await
-                        .map_err(|refusal: Refusal| refusal.into()),
+                        .map_err(|refusal: Refusal| refusal.into())
+                        .and_then(|()| node.check_sender(sender, slot)),
                 };
                 pb::ConfirmResult {
                     refused: confirmed.err().map(Into::into),

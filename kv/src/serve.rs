@@ -116,10 +116,12 @@ impl Server {
         if !config.replicate_delay().is_zero() {
             store.take_repairs_late(config.replicate_delay());
         }
-        let agent = Agent::start(agent_config(&config, endpoint), Arc::new(store.clone()))?;
+        let agent = agent_config(&config, endpoint.clone());
+        let agent = Agent::start(agent, Arc::new(store.clone()))?;
         let repairer = agent.repairer();
         let settings = Settings {
             dial: config.dial.clone(),
+            endpoint: Some(endpoint),
             replicate_delay: config.replicate_delay(),
             repair: Some(Box::new(move |slot| repairer.needs_repair(slot))),
         };

@@ -48,6 +48,8 @@ pub use wanted::{Directive, directive, waiting_for};
 pub const MAX_WAVE: usize = 64;
 /// Longest tick, in ms.
 pub const MAX_TICK_MS: u64 = 10_000;
+/// k of a ring that the log carries: founding 2^18 ranges makes the largest entry that fits.
+pub const SLOT_BITS: std::ops::RangeInclusive<u8> = 1..=18;
 /// Most rings of one control plane.
 pub const MAX_RINGS: usize = 256;
 /// Most changes that wait in one ring.

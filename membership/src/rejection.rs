@@ -36,7 +36,7 @@ pub enum Rejection {
         limit: usize,
     },
     /// k out of range.
-    #[error("slot bits {found}: 1 to 20 are possible")]
+    #[error("slot bits {found}: 1 to 18 are possible")]
     SlotBits {
         /// As asked.
         found: u8,

@@ -107,6 +107,8 @@ pub struct NodeReport {
     pub copied_bytes: u64,
     /// Free bytes on its disk.
     pub free_bytes: u64,
+    /// Ranges that list it and of which it holds no copy.
+    pub unheld: u32,
 }
 
 /// One copy's standing.
@@ -156,6 +158,8 @@ pub struct Report {
     pub copied_bytes: u64,
     /// See [`NodeReport::free_bytes`].
     pub free_bytes: u64,
+    /// See [`NodeReport::unheld`].
+    pub unheld: u32,
 }
 
 /// One slot of a report: each field given replaces what was known.
@@ -268,6 +272,7 @@ impl Reports {
         known.retained = Some(report.retained.into_iter().collect());
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
+        known.unheld = report.unheld;
     }
 
     /// Looks at the state before the next step is judged: what has ended is forgotten.

@@ -132,6 +132,15 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
             brake.reason
         ));
     }
+    for node in ring.members.keys() {
+        let lost = current(ring, reports, node).map_or(0, |report| report.unheld);
+        if lost > 0 {
+            sentences.push(format!(
+                "{node} holds no copy of {lost} range(s) that list it: its data was lost, and it \
+                 serves none of them; bring its disk back, or look at its log"
+            ));
+        }
+    }
     if let Some(wave) = &ring.wave {
         sentences.push(format!(
             "wave {}: {} hands {} range(s) over to {}",

@@ -41,6 +41,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) enum Order {
     /// The control plane gave this directory a life (or the same one again).
     Welcomed,
+    /// Another process has taken this node's place: serve nothing until welcomed again.
+    StandAside,
     /// Its data belongs to nobody: set it aside and draw a new birth, then answer.
     Discard(oneshot::Sender<Result<(), StepError>>),
 }
@@ -191,6 +193,16 @@ impl Adopter {
                 Some(current) => self.adopt(current.view).await,
                 None => Ok(()),
             },
+            Order::StandAside => {
+                if let Some(current) = self.current.clone() {
+                    self.obey(&current.view, None);
+                    self.current = Some(Current {
+                        own: None,
+                        ..current
+                    });
+                }
+                Ok(())
+            }
             Order::Discard(answer) => {
                 let done = self.discard().await;
                 // The link may be gone; it asks again when it is back.
@@ -271,6 +283,9 @@ impl Adopter {
             .metrics
             .unheld
             .set(i64::try_from(unheld.len()).unwrap_or(i64::MAX));
+        self.shared
+            .board
+            .unheld(u32::try_from(unheld.len()).unwrap_or(u32::MAX));
         self.unheld = Arc::new(unheld);
         let adopted = self.obey(view, own);
         debug!(epoch = %view.epoch(), step = ?adopted.step(), "view adopted, draining");

@@ -45,6 +45,7 @@ pub(super) fn report(
             .collect::<Result<_, _>>()?,
         copied_bytes: message.copied_bytes,
         free_bytes: message.free_bytes,
+        unheld: message.unheld_ranges,
     })
 }
 

@@ -78,6 +78,19 @@ pub enum InitError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A server did not note that it belongs to the new cluster.
+    #[error(
+        "server {server} at {endpoint} does not take part ({reason}); no cluster was founded; \
+         ask the same server again when it does"
+    )]
+    NotEnlisted {
+        /// Which.
+        server: u64,
+        /// Where.
+        endpoint: String,
+        /// Why.
+        reason: String,
+    },
     /// Founded, but the first entry has no known outcome yet: asking again is harmless.
     #[error(
         "the servers were told, but no leader came up in time ({reason}); are all of them running? ask again"

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use annulus_membership::{Command, Request, RequestId};
+use annulus_proto::v1;
 use annulus_ring::ClusterId;
+use bytes::Bytes;
 use openraft::BasicNode;
 use openraft::errors::{InitializeError, RaftError};
 use rand::RngExt;
 use tokio::time::Instant;
 
+use super::network::Lane;
 use super::node::Node;
 use super::{InitError, ProposeError, runtime};
 
@@ -24,6 +27,11 @@ pub(super) async fn init(
         .iter()
         .map(|(id, endpoint)| (*id, BasicNode::new(endpoint)))
         .collect();
+    let id = if node.standing().initialised() {
+        node.log().name().get()
+    } else {
+        Some(enlist(node, &servers, until).await?)
+    };
     match node.raft().initialize(nodes).await {
         Ok(()) => {}
         Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {
@@ -51,7 +59,42 @@ pub(super) async fn init(
     let known = standings.wait_for(super::Standing::initialised);
     // Should it not come, the proposal says so.
     let _ = tokio::time::timeout_at(until, known).await;
-    name(node, until).await
+    name(node, id, until).await
+}
+
+/// Every server notes to which cluster it belongs before there is anything to lose: from then on a
+/// directory without a name is one that was lost.
+async fn enlist(
+    node: &Node,
+    servers: &BTreeMap<u64, String>,
+    until: Instant,
+) -> Result<ClusterId, InitError> {
+    // A call that came to nothing may be repeated: the name stays.
+    let drawn = || ClusterId(runtime::generator().random());
+    let id = node.log().name().get().unwrap_or_else(drawn);
+    let others = servers.iter().filter(|(id, _)| **id != node.server_id());
+    for (server, endpoint) in others {
+        let silent = |reason: String| InitError::NotEnlisted {
+            server: *server,
+            endpoint: endpoint.clone(),
+            reason,
+        };
+        let client = node.peers().client(endpoint, Lane::Request);
+        let mut client = client.map_err(|error| silent(error.to_string()))?;
+        let message = v1::EnlistRequest {
+            cluster_id: Bytes::copy_from_slice(&id.0.to_be_bytes()),
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let request = node.peers().addressed(*server, left, message);
+        match tokio::time::timeout(left, client.enlist(request)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(status)) => return Err(silent(status.message().to_owned())),
+            Err(_elapsed) => return Err(silent("it does not answer".to_owned())),
+        }
+    }
+    let enlisted = node.enlist(id).await;
+    enlisted.map_err(|_| InitError::AlreadyInitialised)?;
+    Ok(id)
 }
 
 fn bad(reason: String) -> InitError {
@@ -82,12 +125,12 @@ fn check(here: u64, servers: &BTreeMap<u64, String>) -> Result<(), InitError> {
 }
 
 /// The first of several names stays: whoever asks gets it.
-async fn name(node: &Node, until: Instant) -> Result<ClusterId, InitError> {
+async fn name(node: &Node, id: Option<ClusterId>, until: Instant) -> Result<ClusterId, InitError> {
     let mut random = runtime::generator();
     let request = Request {
         request_id: Some(RequestId(random.random())),
         command: Command::Init {
-            cluster_id: ClusterId(random.random()),
+            cluster_id: id.unwrap_or_else(|| ClusterId(random.random())),
         },
     };
     let left = || until.saturating_duration_since(Instant::now());

@@ -21,12 +21,15 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::dial::{Dial, DialError};
+use super::log_store::Name;
 use super::types::{Snapshot, TypeConfig, Vote};
 use super::wire;
 
 /// The metadata field that says whom a call is for, so that a server that took over another's
 /// address does not answer in its name.
 pub(super) const TO: &str = "annulus-to";
+/// The metadata field that says of which cluster the sender is, once it knows; 32 hex digits.
+pub(super) const CLUSTER: &str = "annulus-cluster";
 /// Bytes of a log snapshot in one message.
 const CHUNK_BYTES: usize = 256 << 10;
 /// An append with entries may wait for a slow disk; the heartbeat's own deadline is shorter.
@@ -48,15 +51,30 @@ pub(super) enum Lane {
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
     dial: Dial,
+    name: Name,
     channels: Arc<Mutex<BTreeMap<(String, Lane), Channel>>>,
 }
 
 impl Peers {
-    pub(super) fn new(dial: Dial) -> Self {
+    pub(super) fn new(dial: Dial, name: Name) -> Self {
         Self {
             dial,
+            name,
             channels: Arc::default(),
         }
+    }
+
+    /// A call for server `to`, with its deadline on the wire.
+    pub(super) fn addressed<T>(&self, to: u64, deadline: Duration, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        metadata.insert(TO, to.into());
+        if let Some(name) = self.name.get() {
+            let name = format!("{:032x}", name.0).parse();
+            metadata.insert(CLUSTER, name.expect("hex digits are ASCII"));
+        }
+        request.set_timeout(deadline);
+        request
     }
 
     pub(super) fn client(
@@ -78,14 +96,6 @@ impl Peers {
             .max_decoding_message_size(wire::MAX_MESSAGE_BYTES)
             .max_encoding_message_size(wire::MAX_MESSAGE_BYTES))
     }
-}
-
-/// A call for server `to`, with its deadline on the wire.
-pub(super) fn addressed<T>(to: u64, deadline: Duration, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert(TO, to.into());
-    request.set_timeout(deadline);
-    request
 }
 
 /// Makes clients for openraft.
@@ -176,7 +186,9 @@ impl Peer {
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
         let mut client = self.client(Lane::Beat)?;
         let deadline = option.soft_ttl();
-        let request = addressed(self.target, deadline, wire::ask_out(&request));
+        let request = self
+            .peers
+            .addressed(self.target, deadline, wire::ask_out(&request));
         let call = async move {
             if pre_vote {
                 client.pre_vote(request).await
@@ -204,7 +216,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         };
         let message = wire::append_out(request)
             .map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
-        let request = addressed(self.target, deadline, message);
+        let request = self.peers.addressed(self.target, deadline, message);
         let call = async move { client.append(request).await };
         let response = self.call(RPCTypes::AppendEntries, deadline, call).await?;
         wire::appended_in(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
@@ -247,7 +259,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
             sha256: super::service::sha256(&bytes),
         };
         let stream = futures::stream::iter(chunks(head, bytes));
-        let request = addressed(self.target, deadline, stream);
+        let request = self.peers.addressed(self.target, deadline, stream);
         let call = async move { client.install_snapshot(request).await };
         let sending = self.call(RPCTypes::InstallSnapshot, deadline, call);
         let response = tokio::select! {
@@ -267,7 +279,9 @@ impl RaftNetworkV2<TypeConfig> for Peer {
     ) -> Result<TransferLeaderResponse<TypeConfig>, RpcError> {
         let mut client = self.client(Lane::Beat)?;
         let deadline = option.soft_ttl();
-        let request = addressed(self.target, deadline, wire::transfer_out(&request));
+        let request = self
+            .peers
+            .addressed(self.target, deadline, wire::transfer_out(&request));
         let call = async move { client.transfer_leader(request).await };
         self.call(RPCTypes::TransferLeader, deadline, call).await?;
         Ok(Ok(()))

@@ -128,6 +128,8 @@ struct Inner {
     last_stamp: AtomicU64,
     /// When the leader was last heard.
     heard: Mutex<Option<Instant>>,
+    /// It was said that this server's directory was lost.
+    lost: AtomicBool,
     standing: watch::Sender<Standing>,
     bell: FatalBell,
     stopping: AtomicBool,
@@ -149,11 +151,10 @@ impl Node {
         } = config;
         let bell = FatalBell::new();
         let (loaded, writer, snapshots) = open(server_id, storage, bell.clone()).await?;
-        let named = loaded.cluster_id;
         let log = LogStore::new(loaded, writer);
         let shared = Arc::new(Shared::new());
         let machine = Machine::new(shared.clone(), snapshots);
-        let peers = Peers::new(dial);
+        let peers = Peers::new(dial, log.name().clone());
         let network = Network {
             server_id,
             peers: peers.clone(),
@@ -179,6 +180,7 @@ impl Node {
                 wall_clock,
                 last_stamp: AtomicU64::new(0),
                 heard: Mutex::new(None),
+                lost: AtomicBool::new(false),
                 standing: watch::Sender::new(Standing::default()),
                 bell,
                 stopping: AtomicBool::new(false),
@@ -189,7 +191,7 @@ impl Node {
             return Err(StartError::Raft { reason });
         }
         node.inner.standing.send_replace(node.standing());
-        tokio::spawn(observe(Arc::downgrade(&node.inner), named));
+        tokio::spawn(observe(Arc::downgrade(&node.inner)));
         Ok(node)
     }
 
@@ -197,6 +199,41 @@ impl Node {
     #[must_use]
     pub fn server_id(&self) -> u64 {
         self.inner.server_id
+    }
+
+    /// A server without any history belongs to this cluster from now on, durably.
+    ///
+    /// # Errors
+    /// The reason, if it has a history or another name.
+    pub(super) async fn enlist(&self, id: ClusterId) -> Result<(), String> {
+        let log = &self.inner.log;
+        match log.name().get() {
+            Some(own) if own == id => Ok(()),
+            // Also where that cluster never began: two founders at once must not both succeed.
+            Some(own) => Err(format!("it is of cluster {:032x} already", own.0)),
+            None if !log.is_pristine() => Err("it has a history, and no cluster yet".to_owned()),
+            None => log
+                .name_cluster(id)
+                .await
+                .map_err(|error| error.to_string()),
+        }
+    }
+
+    pub(super) fn log(&self) -> &LogStore {
+        &self.inner.log
+    }
+
+    /// A cluster counts on this server, whose directory is empty: said once, loudly.
+    pub(super) fn lost_directory(&self, cluster: ClusterId) {
+        if !self.inner.lost.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                server = self.inner.server_id,
+                cluster = %format_args!("{:032x}", cluster.0),
+                "this directory is empty, and a cluster counts on this server: what it had \
+                 acknowledged is not here, so it neither votes nor takes entries. Stop it; bring \
+                 its directory back, or put a server with a new id in its place"
+            );
+        }
     }
 
     /// Founds the cluster from `servers` (id -> endpoint, this one among them), and names it.
@@ -523,7 +560,7 @@ fn raft_config(snapshot_every: u64, keep_log: u64) -> Result<Arc<openraft::Confi
 
 /// Keeps the standing fresh, rings the bell when raft ends by itself, and names the store after
 /// its cluster. Ends with the node.
-async fn observe(node: Weak<Inner>, mut named: Option<ClusterId>) {
+async fn observe(node: Weak<Inner>) {
     let Some(mut metrics) = node.upgrade().map(|inner| inner.raft.metrics()) else {
         return;
     };
@@ -543,13 +580,12 @@ async fn observe(node: Weak<Inner>, mut named: Option<ClusterId>) {
                 }
                 return;
             }
-            if named.is_none() {
+            if inner.log.name().get().is_none() {
                 let cluster = inner.shared.read(|state, _| state.cluster_id);
-                if let Some(cluster) = cluster {
-                    match inner.log.name_cluster(cluster).await {
-                        Ok(()) => named = Some(cluster),
-                        Err(error) => tracing::warn!(%error, "the store was not named"),
-                    }
+                if let Some(cluster) = cluster
+                    && let Err(error) = inner.log.name_cluster(cluster).await
+                {
+                    tracing::warn!(%error, "the store was not named");
                 }
             }
         }

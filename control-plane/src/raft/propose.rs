@@ -11,7 +11,7 @@ use openraft::errors::{ClientWriteError, RaftError};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::network::{Lane, addressed};
+use super::network::Lane;
 use super::node::Node;
 use super::service::NOT_APPENDED;
 use super::types::{LogEntry, LogId};
@@ -205,7 +205,7 @@ async fn there(node: &Node, leader: &Leader, request: &Request, until: Instant) 
         request: bytes.into(),
     };
     let size = message.request.len() as u64;
-    let request = addressed(leader.id, left(until), message);
+    let request = node.peers().addressed(leader.id, left(until), message);
     match tokio::time::timeout(left(until), client.propose(request)).await {
         Ok(Ok(response)) => match serde_json::from_slice(&response.into_inner().outcome) {
             Ok(outcome) => Attempt::Done(outcome),
@@ -295,7 +295,9 @@ async fn within(
 async fn read_index_there(node: &Node, leader: &Leader, until: Instant) -> Result<LogId, String> {
     let client = node.peers().client(&leader.endpoint, Lane::Request);
     let mut client = client.map_err(|error| error.to_string())?;
-    let request = addressed(leader.id, left(until), v1::ReadIndexRequest {});
+    let request = node
+        .peers()
+        .addressed(leader.id, left(until), v1::ReadIndexRequest {});
     let response = client
         .read_index(request)
         .await

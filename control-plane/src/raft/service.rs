@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use annulus_proto::v1;
 use annulus_proto::v1::raft_server::Raft as Service;
+use annulus_ring::ClusterId;
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::log_snapshot;
-use super::network::TO;
+use super::network::{CLUSTER, TO};
 use super::node::Node;
 use super::propose::{self, Attempt};
 use super::types::Snapshot;
@@ -37,8 +38,36 @@ impl RaftService {
         Self { node }
     }
 
-    /// Refuses what was meant for another server.
+    /// Refuses what was meant for another server, or comes from another cluster. A server that lost
+    /// its directory has no cluster and no history: it must not vote or acknowledge under its old
+    /// id, or what only it and others had acknowledged would be lost.
     fn take<T>(&self, request: Request<T>) -> Result<T, Status> {
+        let asked = request
+            .metadata()
+            .get(CLUSTER)
+            .and_then(|name| u128::from_str_radix(name.to_str().ok()?, 16).ok())
+            .map(ClusterId);
+        let message = self.addressed(request)?;
+        match (asked, self.node.log().name().get()) {
+            (Some(asked), Some(own)) if asked != own => Err(Status::failed_precondition(format!(
+                "this server is of cluster {:032x}, the call is of cluster {:032x}",
+                own.0, asked.0
+            ))),
+            (Some(asked), None) if self.node.log().is_pristine() => {
+                self.node.lost_directory(asked);
+                Err(Status::failed_precondition(format!(
+                    "server {} has an empty directory that belongs to no cluster; it cannot come \
+                     back into cluster {:032x} under its old id",
+                    self.node.server_id(),
+                    asked.0
+                )))
+            }
+            _ => Ok(message),
+        }
+    }
+
+    /// Refuses what was meant for another server.
+    fn addressed<T>(&self, request: Request<T>) -> Result<T, Status> {
         let here = self.node.server_id();
         let to = request
             .metadata()
@@ -161,6 +190,21 @@ impl Service for RaftService {
             }
             Attempt::Refused(error) => Err(not_appended(Status::unavailable(error.to_string()))),
         }
+    }
+
+    async fn enlist(
+        &self,
+        request: Request<v1::EnlistRequest>,
+    ) -> Result<Response<v1::EnlistResponse>, Status> {
+        let request = self.addressed(request)?;
+        let id = <[u8; 16]>::try_from(request.cluster_id.as_ref())
+            .map_err(|_| Status::invalid_argument("cluster_id is not of 16 bytes"))?;
+        let id = ClusterId(u128::from_be_bytes(id));
+        self.node
+            .enlist(id)
+            .await
+            .map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::EnlistResponse {}))
     }
 
     async fn read_index(

@@ -136,6 +136,10 @@ impl Cluster {
             node_id(handle),
         ));
         let store = Store::open(dir.path()).unwrap();
+        let settings = Settings {
+            endpoint: Some(endpoint.clone()),
+            ..settings
+        };
         let node = Node::start(guard.clone(), store, settings);
         let stop = CancellationToken::new();
         let serving = serve::serve(serve::routes(&node), listener, stop.clone());

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use annulus_agent::store::{Copy, Holding, RangeStore, Record};
-use annulus_ring::{Epoch, Position, SessionId, Step};
+use annulus_ring::{Epoch, Handle, Position, SessionId, Step};
 use bytes::Bytes;
 use tonic::Request;
 
@@ -253,12 +253,18 @@ async fn nobody_answers_in_the_place_of_another_member() {
         value: Some("v".into()),
         ..pb::ReplicateItem::default()
     };
+    let owner = &cluster
+        .snapshot
+        .member_by_handle(Handle(0))
+        .unwrap()
+        .endpoint;
     let replicate = |receiver: &str| pb::ReplicateRequest {
         ring: cluster.snapshot.ring.to_string(),
         generation: 1,
         sender: "n0".to_owned(),
         items: vec![item.clone()],
         receiver: receiver.to_owned(),
+        sender_endpoint: owner.to_string(),
     };
     let astray = service.replicate(Request::new(replicate("n2"))).await;
     let refused = astray.unwrap().into_inner().results.remove(0).refused;
@@ -276,9 +282,31 @@ async fn nobody_answers_in_the_place_of_another_member() {
             epoch: 1,
         }],
         receiver: receiver.to_owned(),
+        sender_endpoint: owner.to_string(),
     };
     let astray = service.confirm_reign(Request::new(confirm("n2"))).await;
     assert!(astray.unwrap().into_inner().results[0].refused.is_some());
+
+    // Nor does anybody take writes from who is not the owner, or is another process of its name.
+    for (sender, sender_endpoint) in [("n2", owner.as_str()), ("n0", "127.0.0.1:1")] {
+        let stray = pb::ReplicateRequest {
+            sender: sender.to_owned(),
+            sender_endpoint: sender_endpoint.to_owned(),
+            ..replicate("n1")
+        };
+        let answer = service.replicate(Request::new(stray)).await.unwrap();
+        let said = format!("{:?}", answer.into_inner().results[0].refused);
+        assert!(said.contains("WrongSender"), "{sender}: {said}");
+        let stray = pb::ConfirmReignRequest {
+            sender: sender.to_owned(),
+            sender_endpoint: sender_endpoint.to_owned(),
+            ..confirm("n1")
+        };
+        let answer = service.confirm_reign(Request::new(stray)).await.unwrap();
+        let said = format!("{:?}", answer.into_inner().results[0].refused);
+        assert!(said.contains("WrongSender"), "{sender}: {said}");
+    }
+    assert!(!cluster.has(1, &key, b"v"), "it was stored all the same");
 
     let taken = service.replicate(Request::new(replicate("n1"))).await;
     assert_eq!(taken.unwrap().into_inner().results[0].refused, None);

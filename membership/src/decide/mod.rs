@@ -20,7 +20,7 @@ use annulus_ring::{Checksum, Epoch, RingName};
 
 use crate::{
     Applied, Command, Effect, Entry, Event, MAX_RINGS, MAX_TICK_MS, Outcome, Rejection, Request,
-    RequestId, RingCommand, RingConfig, RingState, State,
+    RequestId, RingCommand, RingConfig, RingState, SLOT_BITS, State,
 };
 
 /// Events, and what the caller should be told.
@@ -147,7 +147,7 @@ impl State {
         if self.rings.len() >= MAX_RINGS {
             return Err(Rejection::TooManyRings { limit: MAX_RINGS });
         }
-        if !annulus_ring::slots::SLOT_BITS.contains(&config.slot_bits) {
+        if !SLOT_BITS.contains(&config.slot_bits) {
             return Err(Rejection::SlotBits {
                 found: config.slot_bits,
             });

@@ -47,6 +47,17 @@ const MAX_APPEND_BYTES: usize = 1 << 20;
 pub struct LogStore {
     cache: Arc<Mutex<Cache>>,
     writer: Arc<Writer>,
+    name: Name,
+}
+
+/// The cluster that the store belongs to, once it is known; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Name(Arc<Mutex<Option<ClusterId>>>);
+
+impl Name {
+    pub(super) fn get(&self) -> Option<ClusterId> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -65,7 +76,7 @@ impl LogStore {
             committed,
             purged,
             entries,
-            ..
+            cluster_id,
         } = loaded;
         let cache = Cache {
             vote,
@@ -76,7 +87,20 @@ impl LogStore {
         Self {
             cache: Arc::new(Mutex::new(cache)),
             writer: Arc::new(writer),
+            name: Name(Arc::new(Mutex::new(cluster_id))),
         }
+    }
+
+    /// Whose log this is.
+    pub(super) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Nothing was ever voted for or appended here: a new server's store, or one whose directory
+    /// was lost. The two differ in that a new one was named before its cluster began.
+    pub(super) fn is_pristine(&self) -> bool {
+        let cache = self.cache();
+        cache.vote.is_none() && cache.entries.is_empty() && cache.purged.is_none()
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -85,7 +109,9 @@ impl LogStore {
 
     /// Remembers the cluster's name beside the log. Comes back when it is durable.
     pub(super) async fn name_cluster(&self, id: ClusterId) -> io::Result<()> {
-        self.writer.durable(vec![Change::Cluster(id)]).await
+        self.writer.durable(vec![Change::Cluster(id)]).await?;
+        *self.name.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        Ok(())
     }
 
     /// Ends the writer and closes the store; what is in the queue is written first.
@@ -226,6 +252,15 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let committed = self.cache().committed;
+        if committed > last {
+            // Some server forgot what it had acknowledged. To go on would make two histories of one.
+            return Err(io::Error::other(format!(
+                "the leader's log lacks entry {}, which was committed here: a server has lost its \
+                 history; stop all servers, keep this directory, and find out which",
+                committed.map_or(0, |id| id.index)
+            )));
+        }
         let from = last.map_or(0, |id| id.index + 1);
         self.cache().entries.split_off(&from);
         self.writer.durable(vec![Change::TruncateFrom(from)]).await
