@@ -173,7 +173,12 @@ impl Lookup {
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        self.hash.hash(self.seed, key)
+        // The default is part of the caller's loop. The others are called: their bodies would
+        // only crowd it.
+        match self.hash {
+            HashName::Xxh3_64 => HashName::Xxh3_64.hash(self.seed, key),
+            other => called(other, self.seed, key),
+        }
     }
 
     /// The slot of a key.
@@ -257,6 +262,11 @@ impl Lookup {
             }
         }
     }
+}
+
+#[inline(never)]
+fn called(hash: HashName, seed: u64, key: &[u8]) -> u64 {
+    hash.hash(seed, key)
 }
 
 /// Changes whose new lists are read.

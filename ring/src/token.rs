@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A point on the circle. It belongs to the range that it closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +44,58 @@ impl TokenRange {
             0 => 1 << 64,
             length => u128::from(length),
         }
+    }
+
+    /// The whole circle, closed by `end`.
+    #[must_use]
+    pub fn whole(end: Token) -> Self {
+        Self::new(end, end)
+    }
+
+    /// Cuts the range after `token`: what is up to it, and what is behind it. `None` where nothing
+    /// would be behind it or it lies outside.
+    #[must_use]
+    pub fn split(self, token: Token) -> Option<(Self, Self)> {
+        (self.contains(token.0) && token != self.end).then(|| {
+            let before = Self::new(self.start, token);
+            (before, Self::new(token, self.end))
+        })
+    }
+
+    /// Two ranges as one, where `next` begins at the token that closes this one and they do not
+    /// overlap: the inverse of [`TokenRange::split`].
+    #[must_use]
+    pub fn join(self, next: Self) -> Option<Self> {
+        let fits = self.end == next.start && self.len() + next.len() <= 1 << 64;
+        fits.then(|| Self::new(self.start, next.end))
+    }
+
+    /// What both hold: nothing, one range, or two where each runs into the other's start. In the
+    /// order in which this range meets them.
+    #[must_use]
+    pub fn intersect(self, other: Self) -> SmallVec<[Self; 2]> {
+        // A whole circle has no start at which another would have to be cut.
+        match (self.start == self.end, other.start == other.end) {
+            (true, _) => return SmallVec::from_slice(&[other]),
+            (_, true) => return SmallVec::from_slice(&[self]),
+            (false, false) => {}
+        }
+        // Clockwise from the start of this range: 0 < offset <= length lies within.
+        let length = self.len();
+        let offset = |token: Token| u128::from(token.0.wrapping_sub(self.start.0));
+        let at = |offset: u128| Token(self.start.0.wrapping_add(offset as u64));
+        let (from, reach) = (offset(other.start), other.len());
+        let circle = 1_u128 << 64;
+        // The other as one or two stretches of this range's offsets; the second has gone round.
+        let stretches = [
+            ((from + reach).saturating_sub(circle), 0),
+            ((from + reach).min(circle), from),
+        ];
+        let within = |(to, from): (u128, u128)| {
+            let to = to.min(length);
+            (from < to).then(|| Self::new(at(from), at(to)))
+        };
+        stretches.into_iter().filter_map(within).collect()
     }
 
     /// Never: a range closes with its own token.

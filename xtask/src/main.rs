@@ -29,6 +29,8 @@ enum Task {
     },
     /// Write the scenario tables anew, to be reviewed like code
     Golden,
+    /// Write the language-neutral vectors anew, to be reviewed like a protocol
+    Vectors,
     /// Show that each bait, a known bug built in on purpose, turns the suite red
     Bait {
         /// Only this one
@@ -44,6 +46,7 @@ fn main() -> Result<()> {
         Task::Fix => fix(),
         Task::Sim { seed } => sim(seed),
         Task::Golden => golden(),
+        Task::Vectors => vectors(),
         Task::Bait { name } => bait::run(name.as_deref()),
         Task::Nightly => nightly(),
     }
@@ -152,6 +155,16 @@ fn golden() -> Result<()> {
         .run()
     })?;
     eprintln!("-- look at `git diff` before you commit: each changed line is a changed promise");
+    Ok(())
+}
+
+fn vectors() -> Result<()> {
+    step("vectors", || {
+        Cargo::new(["test", "-p", "annulus-ring", "--test", "vectors"])
+            .env("UPDATE_VECTORS", "1")
+            .run()
+    })?;
+    eprintln!("-- a changed line is a changed protocol: keys move, or other languages disagree");
     Ok(())
 }
 

@@ -12,7 +12,7 @@
 //! reads log2(tokens) places that do not.
 
 use super::cells::{Cell, LONG, SHORT};
-use crate::{Handle, Token, TokenRange, slots::MAX_RF};
+use crate::{Handle, Token, TokenRange, ranges::RangeTable, slots::MAX_RF};
 
 /// Most tokens of one index: 10,000 members of some 1,600 tokens each.
 pub const MAX_TOKENS: usize = 1 << 24;
@@ -124,6 +124,17 @@ impl TokenIndex {
             buckets: buckets.into(),
             entries,
         })
+    }
+
+    /// Lays out the ranges of a layout of tokens, hand-overs applied ([`TokenTable::ranges`]).
+    ///
+    /// # Errors
+    /// [`IndexError::TooMany`] alone: the table has checked the rest.
+    ///
+    /// [`TokenTable::ranges`]: crate::tokens::TokenTable::ranges
+    pub fn of(ranges: &RangeTable) -> Result<Self, IndexError> {
+        let lists = (0..ranges.len()).map(|at| (ranges.tokens()[at], ranges.list(at)));
+        Self::compile(lists)
     }
 
     /// The list of the range that `hash` is in, owner first; empty without tokens.
