@@ -23,7 +23,7 @@ impl Share {
     fn new(numerator: u128, denominator: u128) -> Self {
         Self {
             whole: (numerator / denominator) as u64,
-            fraction: numerator % denominator != 0,
+            fraction: !numerator.is_multiple_of(denominator),
             numerator,
             denominator,
         }

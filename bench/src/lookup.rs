@@ -1,6 +1,7 @@
 //! Lookup time: ours through the handles that clients hold, the bare tables, the peers.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,7 +11,10 @@ use std::{
 };
 
 use annulus_client::Client;
-use annulus_ring::{Handle, Lookup, SlotTable, Token, TokenIndex};
+use annulus_ring::{
+    Candidate, Handle, HashName, Lookup, NodeId, RangeTable, SlotTable, TokenIndex,
+    tokens::{TokenNode, TokenTable, tokens},
+};
 use arc_swap::{ArcSwapOption, Cache};
 use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -18,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::{
     bound::Spec,
     peers,
-    place::founded,
+    place::{candidate, founded},
     report::{Goal, Report},
     setup::{equal, next, scattered, snapshot},
     timing::{Contender, Key, contender, median, race, thread_ns},
@@ -29,7 +33,7 @@ const SEED: u64 = 42;
 const KEYS: usize = 1 << 15;
 /// Keys of a single lookup's pass: over before another program is let in.
 const SHORT: usize = 1 << 13;
-const TOKENS: usize = 256;
+const TOKENS: u32 = 256;
 
 fn keys() -> Vec<Key> {
     let mut state = 1;
@@ -84,13 +88,14 @@ struct BareTokens {
 }
 
 impl BareTokens {
-    fn new(ranges: &[(Token, Vec<Handle>)]) -> Self {
+    fn new(ranges: &RangeTable) -> Self {
         let bits = ranges.len().next_power_of_two().trailing_zeros();
         let shift = 64 - bits;
-        let mut tokens: Vec<_> = ranges
-            .iter()
-            .map(|(token, list)| (token.0, [list[0].0, list[1].0, list[2].0, 0]))
-            .collect();
+        let range = |at: usize| {
+            let list = ranges.list(at);
+            (ranges.tokens()[at].0, [list[0].0, list[1].0, list[2].0, 0])
+        };
+        let mut tokens: Vec<_> = (0..ranges.len()).map(range).collect();
         tokens.push((u64::MAX, tokens[0].1));
         let first = |bucket: u64| tokens.partition_point(|token| token.0 < bucket << shift) as u32;
         Self {
@@ -112,36 +117,27 @@ impl BareTokens {
     }
 }
 
-/// 256 hashed tokens a node, lists by a walk over zones.
-fn tokens(specs: &[Spec]) -> Vec<(Token, Vec<Handle>)> {
-    let mut state = 7;
-    let mut points: Vec<_> = specs
-        .iter()
-        .flat_map(|spec| (0..TOKENS).map(move |_| *spec))
-        .map(|spec| (next(&mut state), spec))
-        .collect();
-    points.sort_unstable();
-    points.dedup_by_key(|point| point.0);
-    let list = |from: usize| {
-        let mut found: Vec<Spec> = Vec::new();
-        for (_, spec) in points[from..].iter().chain(&points) {
-            if found.len() == 3 {
-                break;
-            }
-            if found.iter().all(|other| other.1 != spec.1) {
-                found.push(*spec);
-            }
+/// The layout of tokens: 256 a node.
+fn token_table(specs: &[Spec]) -> TokenTable {
+    let tokens_per_weight = NonZeroU32::new(TOKENS).expect("256 is not 0");
+    let node = |spec: &Spec| {
+        let Candidate {
+            handle,
+            zone,
+            weight,
+        } = candidate(*spec);
+        let node_id = NodeId::new(format!("node-{:05}", spec.0)).expect("a short name");
+        let tokens = tokens(HashName::Xxh3_64, SEED, &node_id, tokens_per_weight, weight);
+        TokenNode {
+            tokens: tokens.expect("few enough"),
+            node_id,
+            handle,
+            zone,
+            weight,
         }
-        found.iter().map(|spec| Handle(spec.0)).collect()
     };
-    (0..points.len())
-        .map(|at| (Token(points[at].0), list(at)))
-        .collect()
-}
-
-fn index(ranges: &[(Token, Vec<Handle>)]) -> TokenIndex {
-    TokenIndex::compile(ranges.iter().map(|(token, list)| (*token, &list[..])))
-        .expect("tokens rise")
+    let nodes: Vec<_> = specs.iter().map(node).collect();
+    TokenTable::place(3, &nodes).expect("nodes have weight")
 }
 
 /// A client that started from its file, as after a restart without a control plane.
@@ -193,9 +189,9 @@ pub fn lookup(report: &mut Report, quick: bool) {
     let bare = BareSlots::new(&table);
     let compiled =
         Lookup::compile(Arc::new(snapshot(table, &specs, SEED))).expect("it makes sense");
-    let ranges = tokens(&specs);
-    let bare_tokens = BareTokens::new(&ranges);
-    let tokens = index(&ranges);
+    let placed = token_table(&specs);
+    let bare_tokens = BareTokens::new(placed.ranges());
+    let tokens = TokenIndex::of(placed.ranges()).expect("few enough");
     let (_runtime, client) = client(&compiled);
     let mut reader = client.reader();
     // The layout of tokens has no client yet: its table behind the same kind of handle.
@@ -346,28 +342,22 @@ pub fn batch(report: &mut Report, quick: bool) {
         ];
         let times = race(&mut contenders, &keys, passes);
         let (bare, batch) = (1e3 / times[0], 1e3 / times[1]);
+        // The goals are for a machine whose bare table reaches so many; a slower one owes less.
+        let reference = match nodes {
+            120 => 200.0,
+            1_000 => 80.0,
+            _ => 41.0,
+        };
         report.row(
             format!("batch: {nodes} nodes x 2^{bits}, million lookups a second"),
             batch,
             "M/s",
-            Goal::AtLeast(goal),
+            Goal::AtLeast(goal * (bare / reference).min(1.0)),
             format!(
-                "the bare table reaches {bare:.0} here: ratio {:.2}",
+                "ratio {:.2} to the bare table, which reaches {bare:.0} here; the goal is {goal} \
+                 where that reaches {reference}",
                 batch / bare
             ),
-        );
-        let reference = goal
-            / match nodes {
-                120 => 200.0,
-                1_000 => 80.0,
-                _ => 41.0,
-            };
-        report.row(
-            format!("batch: {nodes} nodes x 2^{bits}, batch / bare"),
-            batch / bare,
-            "x",
-            Goal::AtLeast(reference),
-            "the goal's own ratio, whatever the machine",
         );
     }
 }

@@ -123,7 +123,7 @@ pub fn single(specs: &[Spec]) -> Vec<Contender<'static>> {
     for node in &nodes {
         rendezvous.insert(rendezvous_hash::IdNode::new(*node));
     }
-    let tree_default = tree(&nodes, |point| default_hash(point));
+    let tree_default = tree(&nodes, default_hash);
     let tree_ours = tree(&nodes, |point| Ours.hash_one(point));
 
     let walk = |tree: &BTreeMap<u64, Node>, hash: u64| {
@@ -207,7 +207,7 @@ pub fn triple(specs: &[Spec]) -> Vec<Contender<'static>> {
         .vnodes(POINTS)
         .nodes(&all)
         .build();
-    let tree_default = tree(&all, |point| default_hash(point));
+    let tree_default = tree(&all, default_hash);
     let tree_ours = tree(&all, |point| Ours.hash_one(point));
     let mut rendezvous = rendezvous_hash::RendezvousNodes::default();
     for node in &all {

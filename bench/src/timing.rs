@@ -13,8 +13,11 @@ pub struct Contender<'a> {
     pub name: &'static str,
     /// Keys of one pass, at most as many as there are: slow ones take fewer.
     pub keys: usize,
-    pub run: Box<dyn FnMut(&[Key]) -> u64 + 'a>,
+    pub run: Pass<'a>,
 }
+
+/// Looks all keys up and sums what it finds.
+type Pass<'a> = Box<dyn FnMut(&[Key]) -> u64 + 'a>;
 
 pub fn contender<'a>(
     name: &'static str,

@@ -119,6 +119,24 @@ impl Reader {
             .ok_or(LookupError::NoSnapshot)?;
         Ok(lookup.route(key)?)
     }
+
+    /// Where many keys live, all at the newest epoch held when the call begins: whether the
+    /// table is still the newest is asked once, and cache misses of a block of keys overlap.
+    /// `each` gets the place of a key and its answer, in order.
+    ///
+    /// # Errors
+    /// [`LookupError::NoSnapshot`] before the first snapshot; `each` is not called then.
+    #[inline]
+    pub fn lookup_batch<'a, K: AsRef<[u8]>>(
+        &'a mut self,
+        keys: &[K],
+        each: impl FnMut(usize, Result<annulus_ring::Route<'a>, annulus_ring::LookupError>),
+    ) -> Result<(), LookupError> {
+        let held = self.cache.load().as_deref();
+        held.ok_or(LookupError::NoSnapshot)?
+            .lookup_batch(keys, each);
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Reader {

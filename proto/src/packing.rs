@@ -42,24 +42,26 @@ pub(crate) fn pack<'a>(
 ) -> (u32, Bytes) {
     let width = width(lists.clone());
     let missing = (1_u32 << width) - 1;
-    let mut bytes = Vec::new();
-    // Bits not yet written, right-aligned: below 8 before each push, so 8 + 16 bits at most.
-    let (mut pending, mut count) = (0_u32, 0_u32);
+    let total = lists.clone().count() * rf * width as usize;
+    let mut bytes = Vec::with_capacity(total.div_ceil(8));
+    // Bits not yet written, right-aligned: below 32 before each push, so 32 + 16 bits at most.
+    let (mut pending, mut count) = (0_u64, 0_u32);
     for list in lists {
-        for at in 0..rf {
-            let handle = list.get(at).map_or(missing, |handle| u32::from(handle.0));
-            pending = pending << width | handle;
+        let padding = rf - list.len().min(rf);
+        let handles = list.iter().take(rf).map(|handle| u32::from(handle.0));
+        for handle in handles.chain(std::iter::repeat_n(missing, padding)) {
+            pending = pending << width | u64::from(handle);
             count += width;
-            while count >= 8 {
-                count -= 8;
-                bytes.push((pending >> count) as u8);
+            if count >= u32::BITS {
+                count -= u32::BITS;
+                bytes.extend(((pending >> count) as u32).to_be_bytes());
                 pending &= (1 << count) - 1;
             }
         }
     }
-    if count > 0 {
-        bytes.push((pending << (8 - count)) as u8);
-    }
+    // The rest from the left, zero-padded to whole bytes.
+    let rest = ((pending << (u32::BITS - count)) as u32).to_be_bytes();
+    bytes.extend(&rest[..count.div_ceil(8) as usize]);
     (width, bytes.into())
 }
 

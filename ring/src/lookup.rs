@@ -171,9 +171,14 @@ impl Lookup {
 
     /// Hash of a key under this layout.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        self.hash.hash(self.seed, key)
+        // The default is part of the caller's loop (always: called, a lookup took 11 ns instead
+        // of 5). The others are called, as their bodies would only crowd it.
+        match self.hash {
+            HashName::Xxh3_64 => HashName::Xxh3_64.hash(self.seed, key),
+            other => called(other, self.seed, key),
+        }
     }
 
     /// The slot of a key.
@@ -200,7 +205,7 @@ impl Lookup {
     ///
     /// # Errors
     /// [`LookupError::NoOwner`] where the list is empty.
-    #[inline]
+    #[inline(always)]
     pub fn route(&self, key: &[u8]) -> Result<Route<'_>, LookupError> {
         self.route_hash(self.hash(key))
     }
@@ -209,7 +214,7 @@ impl Lookup {
     ///
     /// # Errors
     /// As [`Lookup::route`].
-    #[inline]
+    #[inline(always)]
     pub fn route_hash(&self, hash: u64) -> Result<Route<'_>, LookupError> {
         let slot = Slot::of(hash, self.bits);
         let replicas = self.read.list(slot.index());
@@ -257,6 +262,11 @@ impl Lookup {
             }
         }
     }
+}
+
+#[inline(never)]
+fn called(hash: HashName, seed: u64, key: &[u8]) -> u64 {
+    hash.hash(seed, key)
 }
 
 /// Changes whose new lists are read.

@@ -183,6 +183,43 @@ proptest! {
 }
 
 #[test]
+fn the_index_of_a_layout_of_tokens_answers_as_its_table() {
+    use annulus_ring::tokens::{TokenNode, TokenTable, tokens};
+    for (rf, nodes) in [(1, 1), (3, 9), (7, 12)] {
+        let node = |spec: &Spec| {
+            let member = member(*spec);
+            let per_weight = std::num::NonZeroU32::new(64).unwrap();
+            TokenNode {
+                tokens: tokens(
+                    annulus_ring::HashName::Xxh3_64,
+                    5,
+                    &member.node_id,
+                    per_weight,
+                    member.weight,
+                )
+                .unwrap(),
+                node_id: member.node_id,
+                handle: member.handle,
+                zone: member.zone,
+                weight: member.weight,
+            }
+        };
+        let nodes: Vec<_> = equal(3, nodes).iter().map(node).collect();
+        let table = TokenTable::place(rf, &nodes).unwrap();
+        let index = TokenIndex::of(table.ranges()).unwrap();
+        assert_eq!(index.range_count(), table.ranges().len());
+        let edges = table
+            .ranges()
+            .tokens()
+            .iter()
+            .flat_map(|token| [token.0, token.0.wrapping_add(1)]);
+        for hash in edges.chain([0, 1, u64::MAX - 1, u64::MAX]) {
+            assert_eq!(index.list(hash), table.lookup(hash).0, "hash {hash}");
+        }
+    }
+}
+
+#[test]
 fn a_member_that_is_gone_is_missed_where_nothing_changed() {
     let specs = equal(1, 3);
     let before = lookup(founded(4, 2, &specs), &specs);

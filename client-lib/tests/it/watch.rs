@@ -182,6 +182,14 @@ async fn lookups_go_on_without_a_control_plane() {
     until("the loss is noticed", || client.status().endpoint.is_none()).await;
     assert_eq!(*client.lookup(b"key").unwrap().owner(), before);
     assert_eq!(client.reader().lookup(b"key").unwrap().owner(), &before);
+    let mut owners = Vec::new();
+    let mut reader = client.reader();
+    reader
+        .lookup_batch(&["key", "key"], |at, route| {
+            owners.push((at, route.unwrap().owner()))
+        })
+        .unwrap();
+    assert_eq!(owners, [(0, &before), (1, &before)]);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ impl<const N: usize> Cell<N> {
         Self(places)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn list(&self) -> &[Handle] {
         // The length is below N already; saying so again is cheaper than a branch that panics.
         let length = usize::from(self.0[N - 1].0).min(N - 1);
@@ -57,7 +57,7 @@ impl Cells {
 
     /// # Panics
     /// If there are not so many.
-    #[inline]
+    #[inline(always)]
     pub fn list(&self, at: usize) -> &[Handle] {
         match self {
             Self::Short(cells) => cells[at].list(),

@@ -12,7 +12,7 @@
 //! reads log2(tokens) places that do not.
 
 use super::cells::{Cell, LONG, SHORT};
-use crate::{Handle, Token, TokenRange, slots::MAX_RF};
+use crate::{Handle, Token, TokenRange, ranges::RangeTable, slots::MAX_RF};
 
 /// Most tokens of one index: 10,000 members of some 1,600 tokens each.
 pub const MAX_TOKENS: usize = 1 << 24;
@@ -126,6 +126,17 @@ impl TokenIndex {
         })
     }
 
+    /// Lays out the ranges of a layout of tokens, hand-overs applied ([`TokenTable::ranges`]).
+    ///
+    /// # Errors
+    /// [`IndexError::TooMany`] alone: the table has checked the rest.
+    ///
+    /// [`TokenTable::ranges`]: crate::tokens::TokenTable::ranges
+    pub fn of(ranges: &RangeTable) -> Result<Self, IndexError> {
+        let lists = (0..ranges.len()).map(|at| (ranges.tokens()[at], ranges.list(at)));
+        Self::compile(lists)
+    }
+
     /// The list of the range that `hash` is in, owner first; empty without tokens.
     #[must_use]
     #[inline]
@@ -198,9 +209,13 @@ impl TokenIndex {
 }
 
 /// The first entry from `place` on at or after `hash`. The last entry is at or after every
-/// hash, so the walk ends.
+/// hash, so the walk ends there.
 #[inline]
 fn walk<const N: usize>(entries: &[Entry<N>], mut place: usize, hash: u64) -> &Entry<N> {
+    // Two steps as sums: most walks end within them, and where is a coin's toss that a branch
+    // would be wrong about every other time.
+    place += usize::from(entries[place].token < hash);
+    place += usize::from(entries[place].token < hash);
     while entries[place].token < hash {
         place += 1;
     }

@@ -156,6 +156,7 @@ mod tests {
             &Spread::of(&nodes, rf),
             slots,
             &vec![0; nodes.len()],
+            &vec![0; nodes.len()],
         )
     }
 
