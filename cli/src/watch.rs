@@ -9,11 +9,11 @@ use std::{
 use annulus_client::{Client, EpochRef};
 use annulus_ring::Snapshot;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use crate::{
     args::{Global, Output, WatchArgs},
     changes::{self, Change},
+    connect::Admin,
     exit::{Failure, Result},
     render::{self, Render, Wide},
 };
@@ -84,15 +84,8 @@ pub async fn run(global: &Global, args: &WatchArgs) -> Result {
         .name("annulus watch")
         .connect_lazy()
         .map_err(|error| Failure::usage(error, "correct --endpoints"))?;
-    client
-        .ready(Instant::now() + global.timeout)
-        .await
-        .map_err(|error| {
-            Failure::unavailable(
-                error,
-                "check --endpoints, and that the ring exists: `annulus ring list`",
-            )
-        })?;
+    let admin = Admin::new(global)?;
+    admin.first_snapshot(&client, global.timeout).await?;
     tokio::select! {
         ended = follow(&client, global.output, args.count) => ended,
         interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::Future,
-    time::Duration,
 };
 
 use annulus_ring::Endpoint;
@@ -47,10 +46,6 @@ struct Tried {
     /// Those whose last word was that the cluster is not initialised.
     not_initialised: BTreeSet<Endpoint>,
 }
-
-/// How long a cluster may be said to be not initialised: a server hears of it from the leader
-/// soon after, so right after `init` it is worth waiting, and later it is not.
-const NOT_INITIALISED_FOR: Duration = Duration::from_secs(2);
 
 impl Tried {
     fn note(&mut self, endpoint: Endpoint, verdict: Verdict) {
@@ -102,7 +97,6 @@ impl AdminClient {
         F: Fn(Wire, Q) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
-        let begun = Instant::now();
         let deadline = Deadline::from(self.config.deadline);
         let mut backoff = Backoff::new(self.config.pause.0, self.config.pause.1);
         let mut tried = Tried::default();
@@ -125,9 +119,9 @@ impl AdminClient {
                     if manner == Manner::Once && tried.may_be_done {
                         return Err(tried.into_error(manner));
                     }
-                    if begun.elapsed() >= NOT_INITIALISED_FOR
-                        && let Some(error) = tried.not_initialised(self.endpoints.len())
-                    {
+                    // `init` answers when every server that it reaches knows, so asking again would
+                    // get the same answer.
+                    if let Some(error) = tried.not_initialised(self.endpoints.len()) {
                         return Err(error);
                     }
                     if !queue.is_empty() {
