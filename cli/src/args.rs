@@ -13,11 +13,12 @@ pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:700
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed, or data was wrong
+  1  failed, perhaps in part, or data was wrong; the message says what was done
   2  the command line or a configuration file makes no sense
   3  refused: the rules say no; the message says why
   4  unavailable: nobody who could answer was reached, nothing was changed
-  5  unknown outcome: it may or may not have happened; look before trying again";
+  5  unknown outcome: it may or may not have happened; look before trying again
+  6  not found: `kv get` of a key that does not exist";
 
 /// The authority for which node owns which key of a sharded cache or store.
 ///

@@ -103,7 +103,7 @@ async fn tell(
     };
     let mut load =
         Load::new(client, config).map_err(|error| Failure::usage(error, "correct the keys"))?;
-    let filled = load.fill(FILL_LIMIT).await.map_err(kv::failure)?;
+    let filled = load.fill(FILL_LIMIT).await.map_err(kv::not_filled)?;
     let (keys, took) = (grouped(filled.keys as u64), filled.elapsed.as_secs_f64());
     display.say(format!("{keys} keys loaded in {took:.2} s"));
 
