@@ -106,7 +106,8 @@ impl Admin {
             self.context
                 .links
                 .with_reports(&ring, |reports| {
-                    found_command(state, &ring, &nodes, reports, request.accept)
+                    let now_ms = self.context.clock.now_ms();
+                    found_command(state, &ring, &nodes, reports, request.accept, now_ms)
                 })
                 .map_err(|rejection| Err(rejection.into()))
         });

@@ -234,6 +234,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::AlreadyInitialised
         | Rejection::SingleReplica
         | Rejection::NotFounded { .. }
+        | Rejection::NotLinked { .. }
         | Rejection::NoFounders
         | Rejection::FounderChanged { .. }
         | Rejection::TooFewNodes { .. }
