@@ -566,13 +566,13 @@ fn not_founded(error: &AdminError, servers: &[(u64, Endpoint)], silent: &[String
 fn refused(name: &str, message: &str) -> Failure {
     let next = match name {
         "NotRegistered" => "`annulus kv serve --node ..` starts one; `annulus node list` shows all",
-        "ShortensLists" | "EmptiesZone" | "TooFewNodes" | "TooFewZones" => {
-            "start and join more nodes, or accept it where --accept exists"
-        }
+        "ShortensLists" | "EmptiesZone" => "`annulus node join` brings another node in",
+        "TooFewNodes" | "TooFewZones" => "`annulus kv serve --node ..` starts more nodes",
         "StaleLayout" => "`annulus status` shows the layout epoch as it is",
         "FlipsBack" => "wait for its end; `annulus status` shows whom it waits for",
         "ChangeEnded" => "`annulus ring show` lists the changes",
-        _ => "the message says why; the same request gets the same answer",
+        // The message itself says what to do.
+        _ => "",
     };
     Failure::refused(format!("{message} ({name})"), next)
 }

@@ -363,7 +363,7 @@ async fn load(global: &Global, args: &KvLoadArgs) -> Result {
     let count = keys.len();
     let config = LoadConfig {
         value_bytes: args.value_bytes,
-        ops_per_second: args.rate,
+        ops_per_second: args.rate.and_then(std::num::NonZeroU32::new),
         ..LoadConfig::new(keys)
     };
     let client = of(global, &args.ring).await?;

@@ -178,6 +178,15 @@ pub struct NodeView {
     pub adopted_epoch: Option<Wide>,
 }
 
+impl NodeView {
+    /// When the leader last heard it, in words.
+    #[must_use]
+    pub fn heard(&self) -> String {
+        self.heard_ms_ago
+            .map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)))
+    }
+}
+
 /// An operator's change.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangeView {
@@ -426,9 +435,7 @@ impl RingView {
                 node.word.is_none() && (node.down || node.linked == Some(false))
             }))
         {
-            let heard = node
-                .heard_ms_ago
-                .map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)));
+            let heard = node.heard();
             writeln!(
                 out,
                 "  {:<10}  {} at {}, last heard {heard}",

@@ -92,7 +92,7 @@ pub async fn run(global: &Global, args: &WatchArgs) -> Result {
     }
 }
 
-async fn follow(client: &Client, output: Output, count: Option<usize>) -> Result {
+async fn follow(client: &Client, output: Output, count: Option<u64>) -> Result {
     let mut epochs = client.epochs();
     epochs.mark_changed();
     let mut shown: Option<Arc<Snapshot>> = None;

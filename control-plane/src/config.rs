@@ -199,7 +199,7 @@ pub enum ConfigError {
         nearest: &'static str,
     },
     /// Not TOML, a missing key, or a value of another type.
-    #[error("configuration: {0}")]
+    #[error("{0}")]
     Toml(#[from] toml::de::Error),
     /// Two fields that do not go together.
     #[error("{first} = {first_value} and {second} = {second_value}: {rule}")]
