@@ -52,7 +52,7 @@ pub struct Global {
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     pub output: Output,
     /// How long to try before giving up; waiting for a change is not limited by it
-    #[arg(long, global = true, default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, global = true, default_value = "10s", value_parser = parse_timeout)]
     pub timeout: Duration,
 }
 
@@ -528,6 +528,14 @@ pub struct KvServeArgs {
 
 /// The weight of a node that says none.
 pub const DEFAULT_WEIGHT: u32 = 100;
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_duration(text)?;
+    if timeout.is_zero() {
+        return Err("leaves no time for an answer; write 10s or 500ms".to_owned());
+    }
+    Ok(timeout)
+}
 
 /// An address to listen on: names are for those who connect.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {

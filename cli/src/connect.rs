@@ -1,6 +1,6 @@
 //! The way to a server: calls of the admin service, and what their failures mean to a person.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use annulus_client::{AdminClient, AdminConfig, AdminError, Client, admin};
 use annulus_proto::v1;
@@ -476,7 +476,8 @@ pub struct Survey {
 }
 
 impl Survey {
-    fn sentence(&self, error: &impl fmt::Display) -> String {
+    fn sentence(&self, error: &AdminError) -> String {
+        let error = met(error);
         match &self.stale {
             None => format!("no server answers: {error}"),
             Some(_) if self.servers.is_empty() => {
@@ -529,6 +530,19 @@ impl Survey {
             }
         };
         Failure::unavailable(self.sentence(error), next)
+    }
+}
+
+/// What each server met, without the kind of error, which is said already.
+fn met(error: &AdminError) -> String {
+    match error {
+        AdminError::Unavailable { tried } | AdminError::Unknown { tried } if !tried.is_empty() => {
+            let each = tried
+                .iter()
+                .map(|(endpoint, why)| format!("{endpoint}: {why}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+        error => error.to_string(),
     }
 }
 

@@ -193,6 +193,11 @@ async fn follow(
         .ring(&ring, Read::Leader)
         .await
         .map_or(accepted.epoch, |r| r.epoch.0);
+    if kind == "drain" || kind == "replace" {
+        accepted.notes.push(format!(
+            "keep {node} running while `annulus status` lists it; its log says when it can be stopped"
+        ));
+    }
     let what = format!("change {change_id}, {kind} {node}, is done");
     render::print(
         global.output,

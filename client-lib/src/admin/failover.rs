@@ -8,7 +8,7 @@ use std::{
 use annulus_ring::Endpoint;
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::{
     AdminClient, AdminError, Wire,
@@ -94,7 +94,7 @@ impl AdminClient {
     ) -> Result<(Endpoint, A), AdminError>
     where
         Q: Clone,
-        F: Fn(Wire, Q) -> Fut,
+        F: Fn(Wire, Request<Q>) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
         let deadline = Deadline::from(self.config.deadline);
@@ -179,7 +179,7 @@ impl AdminClient {
         deadline: Deadline,
     ) -> (Endpoint, Result<A, Verdict>)
     where
-        F: Fn(Wire, Q) -> Fut,
+        F: Fn(Wire, Request<Q>) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
         let wire = match self.wire(&endpoint) {
@@ -187,6 +187,10 @@ impl AdminClient {
             Err(error) => return (endpoint, Err(Verdict::NotDone(error.to_string()))),
         };
         let until = deadline.within(self.config.try_timeout);
+        // The server ends what it does in time to say what it knows: an answer that comes after we
+        // stopped listening is an unknown outcome.
+        let mut request = Request::new(request);
+        request.set_timeout(until.saturating_duration_since(Instant::now()));
         let made = match timeout_at(until, call(wire, request)).await {
             Ok(Ok(answer)) => {
                 self.endpoints.note_good(&endpoint);

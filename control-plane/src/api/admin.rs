@@ -62,7 +62,7 @@ impl Admin {
             request_id: Some(request_id),
             command,
         };
-        let outcome = self.context.node.propose(proposal, call.left()).await;
+        let outcome = self.context.node.propose(proposal, call.work()).await;
         self.context.metrics.proposed(kind, &outcome);
         match outcome {
             Ok(outcome) => answer(outcome),

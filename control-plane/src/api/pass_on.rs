@@ -59,9 +59,15 @@ impl Call {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
+    /// The same, with time left to find out afterwards who does not answer.
+    pub(crate) fn work(&self) -> Duration {
+        let left = self.left();
+        left.saturating_sub(PROBE).max(left / 2)
+    }
+
     /// The same, as long as an election may take at most.
     pub(crate) fn patience(&self) -> Duration {
-        self.left().min(ELECTION)
+        self.work().min(ELECTION)
     }
 
     /// Finds the leader, and confirms it when that is this server.

@@ -21,7 +21,12 @@ pub(super) fn ring(
 ) -> v1::RingStatus {
     let now_ms = context.clock.now_ms();
     context.links.while_leading(name, |reports| {
-        let shortfall = ring.shortfall();
+        // Before it is founded nothing is missing: no list was ever made.
+        let shortfall = if ring.founded {
+            ring.shortfall()
+        } else {
+            annulus_ring::place::Shortfall::default()
+        };
         let replication = ring.config.replication;
         let waiting = reports.map(|reports| waiting_for(state, ring, reports, now_ms));
         let mut warnings = ring.warnings();
