@@ -30,6 +30,10 @@ use crate::{
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Pauses after a refusal that somebody must act on first.
 const REFUSED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// The refusal of a node whose life in the ring has ended as it should.
+const LIFE_IS_OVER: &str = "RemovedIncarnation";
+/// Pause after it: only a restored backup could change the answer.
+const OVER: Duration = Duration::from_secs(60);
 /// Hints to another server followed in a row without a pause.
 const HOPS: u32 = 3;
 
@@ -121,6 +125,7 @@ impl Link {
         let mut hops = 0;
         let mut retry = Pauses::new(RETRY.0, RETRY.1);
         let mut refused = Pauses::new(REFUSED.0, REFUSED.1);
+        let mut told = false;
         loop {
             let hinted = hint.take();
             let endpoint: Endpoint = hinted.unwrap_or_else(|| {
@@ -157,8 +162,23 @@ impl Link {
                         // Two under one name would both be owner (ONE-OWNER).
                         warn!(%endpoint, %epoch, "another process has this node's place; this one serves nothing");
                     }
-                    let pause = if last { refused.next() } else { retry.next() };
-                    warn!(%endpoint, %epoch, name, message, last, "the control plane refused this node");
+                    let over = name == LIFE_IS_OVER;
+                    let pause = match (over, last) {
+                        (true, _) => OVER,
+                        (false, true) => refused.next(),
+                        (false, false) => retry.next(),
+                    };
+                    if !over {
+                        warn!(%endpoint, %epoch, name, message, "the control plane refused this node");
+                    } else if !told {
+                        // Nothing is wrong, and nothing will come of asking again.
+                        info!(
+                            node = %self.shared.config.node_id, %epoch,
+                            "drained and removed; this process can be stopped. To join again, start \
+                             it with an empty directory"
+                        );
+                        told = true;
+                    }
                     self.shared.status.send_modify(|status| {
                         status.refused = Some(format!("{name}: {message}"));
                     });

@@ -32,6 +32,8 @@ impl From<v1::ClusterStatus> for ClusterView {
             endpoint: server.endpoint,
             voter: server.voter,
             matched_index: server.matched_index.map(Into::into),
+            heard_ms_ago: server.heard_ms_ago.map(Into::into),
+            trouble: server.trouble,
         };
         Self {
             cluster_id: hex::encode(&status.cluster_id),

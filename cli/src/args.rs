@@ -1,9 +1,9 @@
 //! The command line: every command, option and default, in one place.
 
-use std::{ffi::OsString, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use annulus_ring::{NodeId, RingName, Zone};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 pub mod placement;
 
@@ -13,11 +13,12 @@ pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:700
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed, or data was wrong
+  1  failed, perhaps in part, or data was wrong; the message says what was done
   2  the command line or a configuration file makes no sense
   3  refused: the rules say no; the message says why
   4  unavailable: nobody who could answer was reached, nothing was changed
-  5  unknown outcome: it may or may not have happened; look before trying again";
+  5  unknown outcome: it may or may not have happened; look before trying again
+  6  not found: `kv get` of a key that does not exist";
 
 /// The authority for which node owns which key of a sharded cache or store.
 ///
@@ -51,7 +52,7 @@ pub struct Global {
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     pub output: Output,
     /// How long to try before giving up; waiting for a change is not limited by it
-    #[arg(long, global = true, default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, global = true, default_value = "10s", value_parser = parse_timeout)]
     pub timeout: Duration,
 }
 
@@ -124,10 +125,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// This server's number in the cluster, from 1; never reused
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub id: Option<u64>,
     /// Address to listen on
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub listen: Option<SocketAddr>,
     /// Address that others reach it by [default: the listen address]
     #[arg(long, value_name = "HOST:PORT")]
@@ -136,7 +137,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Serve `/metrics` on this address [default: off]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub metrics: Option<SocketAddr>,
     /// Listen on other addresses than loopback although nothing is encrypted or authenticated
     #[arg(long)]
@@ -196,8 +197,8 @@ pub enum RingCommand {
     Dump {
         /// Which ring
         ring: RingName,
-        /// Which epoch [default: the newest]
-        #[arg(long)]
+        /// Which epoch, from 1 [default: the newest]
+        #[arg(long, value_parser = value_parser!(u64).range(1..))]
         epoch: Option<u64>,
         /// Answer from the asked server's own state, whatever its age
         #[arg(long)]
@@ -245,16 +246,16 @@ pub struct CreateArgs {
     /// Its name
     pub ring: RingName,
     /// Cut the circle into 2^K ranges
-    #[arg(long, value_name = "K", default_value_t = 14)]
+    #[arg(long, value_name = "K", default_value_t = 14, value_parser = value_parser!(u8).range(1..=20))]
     pub slot_bits: u8,
     /// Replicas of a range
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=7))]
     pub rf: u8,
     /// Replicas that must hold a write before it is acknowledged [default: a majority]
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
     pub w: Option<u8>,
     /// Replicas that an exact read asks [default: rf - w + 1]
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
     pub r: Option<u8>,
     /// Hash of keys
     #[arg(long, default_value = "xxh3-64")]
@@ -386,8 +387,8 @@ pub struct WatchArgs {
     /// Which ring
     pub ring: RingName,
     /// End after this many epochs
-    #[arg(long, value_name = "N")]
-    pub count: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
 }
 
 /// `annulus lookup`.
@@ -477,8 +478,8 @@ pub struct KvLoadArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub run: Option<Duration>,
     /// Aim of --run, in operations a second [default: as fast as it goes]
-    #[arg(long, value_name = "N", requires = "run")]
-    pub rate: Option<NonZeroU32>,
+    #[arg(long, value_name = "N", requires = "run", value_parser = value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
 }
 
 /// `annulus kv serve`.
@@ -500,7 +501,7 @@ pub struct KvServeArgs {
     #[arg(long)]
     pub weight: Option<u32>,
     /// Address to listen on
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub listen: Option<SocketAddr>,
     /// Address that others reach it by [default: the listen address]
     #[arg(long, value_name = "HOST:PORT")]
@@ -509,7 +510,7 @@ pub struct KvServeArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Serve `/metrics` on this address [default: off]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     pub metrics: Option<SocketAddr>,
     /// Copy at most so many bytes a second when gaining ranges [default: unlimited]
     #[arg(long, value_name = "BYTES")]
@@ -527,6 +528,25 @@ pub struct KvServeArgs {
 
 /// The weight of a node that says none.
 pub const DEFAULT_WEIGHT: u32 = 100;
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_duration(text)?;
+    if timeout.is_zero() {
+        return Err("leaves no time for an answer; write 10s or 500ms".to_owned());
+    }
+    Ok(timeout)
+}
+
+/// An address to listen on: names are for those who connect.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let example = match text.rsplit_once(':') {
+            Some(("localhost", port)) => format!("127.0.0.1:{port}"),
+            _ => "127.0.0.1:7001".to_owned(),
+        };
+        format!("expected IP:PORT, such as {example}; a name is no address to listen on")
+    })
+}
 
 fn parse_server(text: &str) -> Result<(u64, String), String> {
     let (id, endpoint) = text
@@ -599,6 +619,31 @@ mod tests {
             args.key.key.as_deref(),
             Some(std::ffi::OsStr::new(" a key\n"))
         );
+    }
+
+    #[test]
+    fn zero_is_refused_by_name_where_it_would_silently_mean_the_default() {
+        for (line, flag) in [
+            ("ring create users --slot-bits 0", "--slot-bits"),
+            ("ring create users --rf 0", "--rf"),
+            ("ring create users --w 0", "--w"),
+            ("ring create users --r 0", "--r"),
+            ("ring dump users --epoch 0", "--epoch"),
+            ("watch users --count 0", "--count"),
+            ("kv load users --run 1s --rate 0", "--rate"),
+            ("serve --id 0", "--id"),
+        ] {
+            let words = ["annulus"].into_iter().chain(line.split(' '));
+            let error = Cli::try_parse_from(words).expect_err(line).to_string();
+            assert!(error.contains(flag) && error.contains("1.."), "{error}");
+            assert!(!error.contains("non-zero"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_no_address_to_listen_on() {
+        let told = parse_address("localhost:7009").expect_err("a name");
+        assert!(told.contains("IP:PORT, such as 127.0.0.1:7009"), "{told}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The way to a server: calls of the admin service, and what their failures mean to a person.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use annulus_client::{AdminClient, AdminConfig, AdminError, admin};
+use annulus_client::{AdminClient, AdminConfig, AdminError, Client, admin};
 use annulus_proto::v1;
 use annulus_ring::{Endpoint, Epoch, NodeId, RingName, Snapshot, Zone};
 use futures::future::join_all;
@@ -87,13 +87,17 @@ pub struct Admin {
 impl Admin {
     /// A way to the servers of these options; contacts nobody yet.
     pub fn new(global: &Global) -> Result<Self> {
-        let endpoints = global
-            .endpoints
+        Self::of(&global.endpoints, global.timeout)
+    }
+
+    /// A way to these servers, each call tried for `timeout`.
+    pub fn of(endpoints: &[String], timeout: Duration) -> Result<Self> {
+        let endpoints = endpoints
             .iter()
             .map(|text| config::endpoint(text.trim(), "--endpoints"))
             .collect::<Result<Vec<_>>>()?;
         let config = AdminConfig {
-            deadline: global.timeout,
+            deadline: timeout,
             ..AdminConfig::new(endpoints.clone())
         };
         let client = AdminClient::start(config)
@@ -107,8 +111,12 @@ impl Admin {
             .iter()
             .map(|(id, text)| Ok((*id, config::endpoint(text, "server")?)))
             .collect::<Result<Vec<_>>>()?;
-        match self.client.init_cluster(servers).await {
+        match self.client.init_cluster(servers.clone()).await {
             Ok(id) => Ok(id.to_string()),
+            Err(error @ AdminError::Unavailable { .. }) => {
+                let silent = self.survey().await.silent;
+                Err(not_founded(&error, &servers, &silent))
+            }
             Err(error) => Err(self.explain(error).await),
         }
     }
@@ -139,6 +147,34 @@ impl Admin {
             .ring(ring, admin::Read::Linearizable)
             .await
             .map(RingView::from)
+    }
+
+    /// Waits for the first snapshot of a client's ring; a ring that the control plane does not know
+    /// is not waited for.
+    pub async fn first_snapshot(&self, client: &Client, limit: Duration) -> Result {
+        let refused = async {
+            match self
+                .client
+                .ring(client.ring(), admin::Read::Linearizable)
+                .await
+            {
+                Err(error @ (AdminError::Refused { .. } | AdminError::Invalid { .. })) => error,
+                // It is there, or nobody knows: what the client waits for tells.
+                Ok(_) | Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ready = client.ready(limit) => match ready {
+                Ok(_) => Ok(()),
+                Err(error) => Err(Failure::unavailable(
+                    error,
+                    "check --endpoints (or ANNULUS_ENDPOINTS), and that the servers run: \
+                     `annulus cluster status`",
+                )),
+            },
+            error = refused => Err(self.explain(error).await),
+        }
     }
 
     /// Number of the leader, if one is known to a server that answers for it.
@@ -377,7 +413,9 @@ impl Admin {
     /// Asks every server by itself whether it is there.
     pub async fn survey(&self) -> Survey {
         let first = self.probe(&self.endpoints).await;
-        let known = first.iter().find_map(|(_, view)| view.as_ref());
+        // One without its own data directory knows of no servers, and must not speak for the rest.
+        let known = first.iter().filter_map(|(_, view)| view.as_ref());
+        let known = known.max_by_key(|view| (view.servers.len(), view.freshness.applied_index));
         let servers: Vec<ServerView> = known.map(|view| view.servers.clone()).unwrap_or_default();
         // Servers that were not named as endpoints may be the ones that matter.
         let others: Vec<Endpoint> = servers
@@ -393,6 +431,12 @@ impl Admin {
             .max_by_key(|view| view.freshness.applied_index);
         Survey {
             stale: newest.cloned(),
+            strangers: answers
+                .iter()
+                .filter(|(_, view)| view.as_ref().is_some_and(|view| view.servers.is_empty()))
+                .map(|(endpoint, _)| endpoint.to_string())
+                .filter(|endpoint| servers.iter().any(|server| server.endpoint == *endpoint))
+                .collect(),
             servers,
             silent: answers
                 .iter()
@@ -427,37 +471,48 @@ pub struct Survey {
     servers: Vec<ServerView>,
     /// Endpoints that gave no answer.
     silent: Vec<String>,
+    /// Endpoints of the cluster's servers whose answer is that they belong to no cluster.
+    strangers: Vec<String>,
 }
 
 impl Survey {
-    fn sentence(&self, error: &impl fmt::Display) -> String {
+    fn sentence(&self, error: &AdminError) -> String {
+        let error = met(error);
         match &self.stale {
             None => format!("no server answers: {error}"),
             Some(_) if self.servers.is_empty() => {
                 "the servers are up and do not belong to a cluster yet".to_owned()
             }
             Some(_) => {
-                let is_silent = |server: &&ServerView| self.silent.contains(&server.endpoint);
-                let silent: Vec<String> = self
-                    .servers
-                    .iter()
-                    .filter(is_silent)
-                    .map(|server| format!("server {} at {}", server.id, server.endpoint))
-                    .collect();
+                let silent = self.named(&self.silent);
+                let strangers = self.named(&self.strangers);
                 let all = self.servers.len();
-                let (there, needed) = (all - silent.len(), all / 2 + 1);
-                if there < needed {
-                    let silent = silent.join(", ");
-                    format!(
-                        "no quorum: {there} of {all} reachable, {needed} needed; no answer from {silent}"
-                    )
+                let (there, needed) = (all - silent.len() - strangers.len(), all / 2 + 1);
+                let mut sentence = if there < needed {
+                    format!("no quorum: {there} of {all} reachable, {needed} needed")
                 } else {
                     format!(
                         "{there} of {all} servers reachable, and none answers as or for a leader: {error}"
                     )
+                };
+                if there < needed && !silent.is_empty() {
+                    sentence.push_str(&format!("; no answer from {}", silent.join(", ")));
                 }
+                for stranger in strangers {
+                    sentence.push_str(&format!("; {stranger} {STRANGER}"));
+                }
+                sentence
             }
         }
+    }
+
+    /// Those of the cluster's servers that listen at these endpoints.
+    fn named(&self, endpoints: &[String]) -> Vec<String> {
+        self.servers
+            .iter()
+            .filter(|server| endpoints.contains(&server.endpoint))
+            .map(|server| format!("server {} at {}", server.id, server.endpoint))
+            .collect()
     }
 
     fn failure(&self, error: &AdminError) -> Failure {
@@ -465,6 +520,9 @@ impl Survey {
             None => "check --endpoints (or ANNULUS_ENDPOINTS), and that the servers run",
             Some(_) if self.servers.is_empty() => {
                 "run `annulus cluster init ID=HOST:PORT ..` once, naming all of them"
+            }
+            Some(_) if !self.strangers.is_empty() => {
+                "give each server its own data directory; do not run `annulus cluster init` again"
             }
             Some(_) => {
                 "start the servers that do not answer; \
@@ -475,17 +533,60 @@ impl Survey {
     }
 }
 
+/// What each server met, without the kind of error, which is said already.
+fn met(error: &AdminError) -> String {
+    match error {
+        AdminError::Unavailable { tried } | AdminError::Unknown { tried } if !tried.is_empty() => {
+            let each = tried
+                .iter()
+                .map(|(endpoint, why)| format!("{endpoint}: {why}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// What is said of a server that the cluster lists and that knows nothing of it.
+const STRANGER: &str = "says that it belongs to no cluster: it was started without its own data \
+                        directory";
+
+/// Why no cluster was founded: those of its servers that do not answer, or else what they said.
+fn not_founded(error: &AdminError, servers: &[(u64, Endpoint)], silent: &[String]) -> Failure {
+    let silent: Vec<String> = servers
+        .iter()
+        .filter(|(_, endpoint)| silent.iter().any(|silent| silent == endpoint.as_str()))
+        .map(|(id, endpoint)| format!("server {id} at {endpoint} does not answer"))
+        .collect();
+    let what = match (silent.is_empty(), error) {
+        (false, _) => silent.join(", "),
+        (true, AdminError::Unavailable { tried }) => {
+            let mut said: Vec<&str> = tried.iter().map(|(_, why)| why.as_str()).collect();
+            said.dedup();
+            said.join("; ")
+        }
+        (true, error) => error.to_string(),
+    };
+    let what = match what.strip_suffix("; nothing was changed") {
+        Some(what) => what.to_owned(),
+        None => what,
+    };
+    Failure::unavailable(
+        format!("{what}; nothing was changed"),
+        "start every server that you name, or correct its address, then ask again",
+    )
+}
+
 /// The control plane's messages end with what to do; this adds only where that is missing.
 fn refused(name: &str, message: &str) -> Failure {
     let next = match name {
         "NotRegistered" => "`annulus kv serve --node ..` starts one; `annulus node list` shows all",
-        "ShortensLists" | "EmptiesZone" | "TooFewNodes" | "TooFewZones" => {
-            "start and join more nodes, or accept it where --accept exists"
-        }
+        "ShortensLists" | "EmptiesZone" => "`annulus node join` brings another node in",
+        "TooFewNodes" | "TooFewZones" => "`annulus kv serve --node ..` starts more nodes",
         "StaleLayout" => "`annulus status` shows the layout epoch as it is",
         "FlipsBack" => "wait for its end; `annulus status` shows whom it waits for",
         "ChangeEnded" => "`annulus ring show` lists the changes",
-        _ => "the message says why; the same request gets the same answer",
+        // The message itself says what to do.
+        _ => "",
     };
     Failure::refused(format!("{message} ({name})"), next)
 }
@@ -518,7 +619,7 @@ mod tests {
             id: Wide(id),
             endpoint,
             voter: true,
-            matched_index: None,
+            ..ServerView::default()
         }
     }
 
@@ -527,7 +628,41 @@ mod tests {
             stale: Some(ClusterView::from(v1::ClusterStatus::default())),
             servers: (1..=servers).map(server).collect(),
             silent: silent.iter().map(|id| server(*id).endpoint).collect(),
+            strangers: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_server_without_its_directory_is_named_and_not_told_to_found_another_cluster() {
+        let error = AdminError::Unavailable { tried: Vec::new() };
+        let survey = Survey {
+            strangers: vec![server(3).endpoint],
+            ..survey(3, &[2])
+        };
+        let text = survey.failure(&error).to_string();
+        for part in [
+            "no quorum: 1 of 3 reachable",
+            "no answer from server 2 at 127.0.0.1:7002",
+            "server 3 at 127.0.0.1:7003 says that it belongs to no cluster",
+            "do not run `annulus cluster init`",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_founding_that_one_server_misses_names_that_server() {
+        let at = |id: u64| (id, server(id).endpoint.parse().expect("an endpoint"));
+        let tried = vec![(at(1).1, "something".to_owned())];
+        let error = AdminError::Unavailable { tried };
+        let failure = not_founded(&error, &[at(1), at(2), at(3)], &[server(3).endpoint]);
+        assert_eq!(failure.kind(), Kind::Unavailable);
+        let text = failure.to_string();
+        let expected =
+            "unavailable: server 3 at 127.0.0.1:7003 does not answer; nothing was changed\n";
+        assert!(text.starts_with(expected), "{text}");
+        let text = not_founded(&error, &[at(1)], &[]).to_string();
+        assert!(text.contains("something; nothing was changed"), "{text}");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub const REFUSED: u8 = 3;
 pub const UNAVAILABLE: u8 = 4;
 /// It may or may not have happened: look before trying again.
 pub const UNKNOWN: u8 = 5;
+/// What was asked for is certainly not there.
+pub const ABSENT: u8 = 6;
 
 /// What kind of end it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum Kind {
     Unavailable,
     /// [`UNKNOWN`].
     Unknown,
+    /// [`ABSENT`].
+    Absent,
 }
 
 impl Kind {
@@ -40,6 +44,7 @@ impl Kind {
             Self::Refused => REFUSED,
             Self::Unavailable => UNAVAILABLE,
             Self::Unknown => UNKNOWN,
+            Self::Absent => ABSENT,
         }
     }
 
@@ -52,6 +57,7 @@ impl Kind {
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
             Self::Unknown => "unknown outcome",
+            Self::Absent => "not found",
         }
     }
 }
@@ -148,11 +154,12 @@ mod tests {
             Kind::Refused,
             Kind::Unavailable,
             Kind::Unknown,
+            Kind::Absent,
         ];
         let codes: Vec<u8> = kinds.into_iter().map(Kind::code).collect();
         assert_eq!(
             codes,
-            [1, 2, 3, 4, 5],
+            [1, 2, 3, 4, 5, 6],
             "these numbers are documented; scripts rely on them"
         );
     }

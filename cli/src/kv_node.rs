@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Keys of the configuration file; README.md has them with their defaults.
-const KEYS: &[&str] = &[
+pub const KEYS: &[&str] = &[
     "ring",
     "node",
     "zone",
@@ -48,7 +48,14 @@ struct File {
 /// Runs `annulus kv serve` until a signal comes.
 pub async fn run(global: &Global, args: &KvServeArgs) -> Result {
     let file = match &args.config {
-        Some(path) => config::load(path, KEYS)?,
+        Some(path) => {
+            let keys = config::Keys {
+                command: "annulus kv serve",
+                known: KEYS,
+                other: ("annulus serve", annulus_control_plane::config::KEYS),
+            };
+            config::load(path, keys)?
+        }
         None => File::default(),
     };
     let config = settings(global, args, file)?;
@@ -74,10 +81,10 @@ pub async fn run(global: &Global, args: &KvServeArgs) -> Result {
 fn settings(global: &Global, args: &KvServeArgs, file: File) -> Result<KvConfig> {
     let listen = required(args.listen.or(file.listen), "--listen", "listen")?;
     let insecure = args.insecure || file.insecure.unwrap_or(false);
-    config::loopback_unless(insecure, listen)?;
+    config::loopback_unless(insecure, "--listen", listen)?;
     let metrics_listen = args.metrics.or(file.metrics_listen);
     if let Some(address) = metrics_listen {
-        config::loopback_unless(insecure, address)?;
+        config::loopback_unless(insecure, "--metrics", address)?;
     }
     let control = file.control.unwrap_or_else(|| global.endpoints.clone());
     let control = control

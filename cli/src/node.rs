@@ -34,6 +34,7 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
                 Asked {
                     ring,
                     node,
+                    by: None,
                     kind: "join",
                 },
                 accepted,
@@ -49,6 +50,7 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
                 Asked {
                     ring,
                     node,
+                    by: None,
                     kind: "drain",
                 },
                 accepted,
@@ -67,6 +69,7 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let asked = Asked {
                 ring,
                 node,
+                by: Some(by),
                 kind: "replace",
             };
             follow(global, &admin, asked, accepted, &change).await
@@ -82,12 +85,18 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let asked = Asked {
                 ring,
                 node,
+                by: None,
                 kind: "weight",
             };
             follow(global, &admin, asked, accepted, &change).await
         }
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
+            // The answer to an abort accepts no new change; what it is about is the old one.
+            let aborted = Accepted {
+                change_id: change,
+                ..aborted
+            };
             let done = Done::new(&ring, format!("change {change} is withdrawn"), &aborted);
             render::print(global.output, &done)
         }
@@ -119,7 +128,32 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
 struct Asked {
     ring: RingName,
     node: NodeId,
+    /// Who comes in its place.
+    by: Option<NodeId>,
     kind: &'static str,
+}
+
+/// Those of the nodes that the leader does not hear: the change waits for them. Without an answer
+/// nothing is said; the change does not depend on it.
+async fn unheard(
+    admin: &Admin,
+    ring: &RingName,
+    nodes: impl Iterator<Item = &NodeId>,
+) -> Vec<String> {
+    let Ok(status) = admin.ring_quietly(ring).await else {
+        return Vec::new();
+    };
+    let note = |node: &NodeId| {
+        let known = status
+            .nodes
+            .iter()
+            .find(|known| known.node == node.as_str() && known.linked == Some(false))?;
+        let heard = known.heard();
+        Some(format!(
+            "{node} is not linked, last heard {heard}: the change waits until its agent runs"
+        ))
+    };
+    nodes.filter_map(note).collect()
 }
 
 async fn follow(
@@ -129,8 +163,17 @@ async fn follow(
     accepted: Accepted,
     how: &ChangeArgs,
 ) -> Result {
-    let Asked { ring, node, kind } = asked;
+    let Asked {
+        ring,
+        node,
+        by,
+        kind,
+    } = asked;
+    let mut accepted = accepted;
     let Accepted { change_id, .. } = accepted;
+    let nodes = [Some(&node), by.as_ref()];
+    let unheard = unheard(admin, &ring, nodes.into_iter().flatten()).await;
+    accepted.notes.extend(unheard);
     if change_id == 0 {
         // Before founding a join only collects.
         let what = format!("{kind} of {node} is noted");
@@ -150,6 +193,11 @@ async fn follow(
         .ring(&ring, Read::Leader)
         .await
         .map_or(accepted.epoch, |r| r.epoch.0);
+    if kind == "drain" || kind == "replace" {
+        accepted.notes.push(format!(
+            "keep {node} running while `annulus status` lists it; its log says when it can be stopped"
+        ));
+    }
     let what = format!("change {change_id}, {kind} {node}, is done");
     render::print(
         global.output,

@@ -110,11 +110,9 @@ impl Meter {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);
             bar.set_style(
-                ProgressStyle::with_template(
-                    "{spinner} {prefix} [{bar:30}] {pos}/{len} {wide_msg}",
-                )
-                .expect("the template is well-formed")
-                .progress_chars("=> "),
+                ProgressStyle::with_template("{spinner} {prefix} [{bar:30}] {pos}/{len}\n  {msg}")
+                    .expect("the template is well-formed")
+                    .progress_chars("=> "),
             );
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
@@ -158,7 +156,8 @@ impl Meter {
             bar.set_prefix(prefix.to_owned());
             bar.set_length(all);
             bar.set_position(done);
-            bar.set_message(message);
+            // What is waited for and what would help are the point of it: no line is cut off.
+            bar.set_message(message.replace("; ", "\n  "));
             return;
         }
         let news = self.last.as_ref().is_none_or(|(at, last)| {

@@ -1,12 +1,21 @@
 //! `annulus serve`: one control-plane server.
 
-use std::path::Path;
+use std::{
+    net::SocketAddr,
+    num::NonZeroU64,
+    path::{Path, PathBuf},
+};
 
-use annulus_control_plane::{Config, ConfigError, Ended, Server};
+use annulus_control_plane::{
+    Config, Ended, Server,
+    config::{LimitConfig, LinkConfig, LogConfig, WatchConfig},
+};
+use serde::Deserialize;
 
 use crate::{
     args::ServeArgs,
     closing,
+    config::{self, required},
     exit::{Failure, Result},
 };
 
@@ -61,91 +70,74 @@ fn make_parent(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The file's settings, flags put over them. Flags are set in the file's own table, so that a file
-/// may leave out what a flag gives.
+/// The file as it is written: what flags may give is optional here.
+#[derive(Debug, Default, Deserialize)]
+struct File {
+    server_id: Option<NonZeroU64>,
+    listen: Option<SocketAddr>,
+    advertise: Option<String>,
+    data_dir: Option<PathBuf>,
+    insecure: Option<bool>,
+    metrics_listen: Option<SocketAddr>,
+    #[serde(default)]
+    log: LogConfig,
+    #[serde(default)]
+    watch: WatchConfig,
+    #[serde(default)]
+    link: LinkConfig,
+    #[serde(default)]
+    limits: LimitConfig,
+}
+
+/// The file's settings, flags put over them.
 fn settings(args: &ServeArgs) -> Result<Config> {
-    let mut table = match &args.config {
-        Some(path) => read(path)?,
-        None => toml::Table::new(),
-    };
-    let mut set = |key: &str, value: Option<toml::Value>| {
-        if let Some(value) = value {
-            table.insert(key.to_owned(), value);
+    let file = match &args.config {
+        Some(path) => {
+            let keys = config::Keys {
+                command: "annulus serve",
+                known: annulus_control_plane::config::KEYS,
+                other: ("annulus kv serve", crate::kv_node::KEYS),
+            };
+            config::load(path, keys)?
         }
+        None => File::default(),
     };
-    let text = |value: &dyn ToString| toml::Value::String(value.to_string());
-    let id = args.id.map(|id| {
-        i64::try_from(id).map(toml::Value::Integer).map_err(|_| {
-            Failure::usage(
-                format!("--id {id} is too large"),
-                "number the servers 1, 2, 3, ..",
-            )
-        })
-    });
-    set("server_id", id.transpose()?);
-    set("listen", args.listen.as_ref().map(|listen| text(listen)));
-    set(
-        "advertise",
-        args.advertise.as_ref().map(|advertise| text(advertise)),
-    );
-    set(
-        "data_dir",
-        args.data_dir.as_ref().map(|dir| text(&dir.display())),
-    );
-    set(
-        "metrics_listen",
-        args.metrics.as_ref().map(|listen| text(listen)),
-    );
-    set(
-        "insecure",
-        args.insecure.then_some(toml::Value::Boolean(true)),
-    );
-    for (key, flag) in [
-        ("server_id", "--id"),
-        ("listen", "--listen"),
-        ("data_dir", "--data-dir"),
-    ] {
-        if !table.contains_key(key) {
-            return Err(Failure::usage(
-                format!("{flag} is missing"),
-                format!("give {flag}, or {key} in the file named by --config"),
-            ));
-        }
-    }
+    let id = match args.id {
+        Some(id) => Some(
+            NonZeroU64::new(id)
+                .ok_or_else(|| Failure::usage("--id 0", "number the servers 1, 2, 3, .."))?,
+        ),
+        None => file.server_id,
+    };
+    let advertise = args.advertise.clone().or(file.advertise);
+    let data_dir = args.data_dir.clone().or(file.data_dir);
+    let settings = Config {
+        advertise: advertise
+            .map(|text| config::endpoint(&text, "--advertise"))
+            .transpose()?,
+        insecure: args.insecure || file.insecure.unwrap_or(false),
+        metrics_listen: args.metrics.or(file.metrics_listen),
+        log: file.log,
+        watch: file.watch,
+        link: file.link,
+        limits: file.limits,
+        ..Config::new(
+            required(id, "--id", "server_id")?,
+            required(args.listen.or(file.listen), "--listen", "listen")?,
+            required(data_dir, "--data-dir", "data_dir")?,
+        )
+    };
     let whence = match &args.config {
         Some(path) => format!("configuration {}: ", path.display()),
         None => String::new(),
     };
-    let config = Config::from_toml(&table.to_string())
-        .and_then(|config| config.validate().map(|()| config))
-        .map_err(|error| {
-            let next = match &error {
-                ConfigError::UnknownKey { nearest, .. } => {
-                    format!("write `{nearest}` if that is what you meant; README.md has every key")
-                }
-                _ => {
-                    "correct the file or the flag; README.md has every key with its default".into()
-                }
-            };
-            Failure::usage(format!("{whence}{error}"), next)
-        })?;
-    Ok(config)
-}
-
-fn read(path: &Path) -> Result<toml::Table> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    settings.validate().map_err(|error| {
         Failure::usage(
-            format!("configuration {shown}: {error}"),
-            "name a readable file with --config, or give the settings as flags",
+            format!("{whence}{error}"),
+            "correct the flag or the file; README.md has every key with its default",
         )
     })?;
-    text.parse().map_err(|error: toml::de::Error| {
-        Failure::usage(
-            format!("configuration {shown}: {error}"),
-            "correct the line it names",
-        )
-    })
+    Ok(settings)
 }
 
 #[cfg(test)]
@@ -194,6 +186,24 @@ mod tests {
                 .contains("`data_dirr`; did you mean `data_dir`"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn a_misspelt_key_is_told_before_the_one_that_it_should_be_is_missed() {
+        let file = file("server_idd = 1\nlisten = '127.0.0.1:1'\ndata_dir = 'b'\n");
+        let failure = settings(&with(&file)).expect_err("misspelt").to_string();
+        assert!(failure.contains("did you mean `server_id`"), "{failure}");
+    }
+
+    #[test]
+    fn errors_name_the_line_of_the_file_as_it_is_written() {
+        let text = "# a comment\nserver_id = 1\nlisten = '127.0.0.1:1'\ndata_dir = 'b'\n\n\
+                    [watch]\nprogress_ms = 0\n";
+        let file = file(text);
+        let failure = settings(&with(&file)).expect_err("0").to_string();
+        assert!(failure.contains("line 7"), "{failure}");
+        assert!(failure.contains("a number from 1"), "{failure}");
+        assert_eq!(failure.matches("configuration").count(), 1, "{failure}");
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub struct ClusterView {
 }
 
 /// A control-plane server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerView {
     /// Its number.
     pub id: Wide,
@@ -73,6 +73,10 @@ pub struct ServerView {
     pub voter: bool,
     /// Highest log index known to be on it; only the leader knows.
     pub matched_index: Option<Wide>,
+    /// Ms since the leader last had an answer of it; only the leader knows, and of others only.
+    pub heard_ms_ago: Option<Wide>,
+    /// What is wrong with it, as a sentence about it; only the leader says.
+    pub trouble: Option<String>,
 }
 
 /// A ring.
@@ -174,6 +178,15 @@ pub struct NodeView {
     pub adopted_epoch: Option<Wide>,
 }
 
+impl NodeView {
+    /// When the leader last heard it, in words.
+    #[must_use]
+    pub fn heard(&self) -> String {
+        self.heard_ms_ago
+            .map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)))
+    }
+}
+
 /// An operator's change.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangeView {
@@ -266,8 +279,14 @@ impl Render for ClusterView {
 
 impl ClusterView {
     fn head(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.cluster_id.is_empty() {
-            return writeln!(out, "not initialised: run `annulus cluster init`");
+        if self.servers.is_empty() {
+            let id = self.freshness.server_id;
+            return writeln!(
+                out,
+                "server {id} belongs to no cluster: `annulus cluster init` founds one, once and for \
+                 all its servers.\nIf it belonged to one, it was started without its own data \
+                 directory: give it that one back."
+            );
         }
         let leader = match (&self.leader_id, &self.leader_endpoint) {
             (Some(id), Some(endpoint)) => format!("leader {id} at {endpoint}"),
@@ -283,7 +302,17 @@ impl ClusterView {
             self.last_log_index,
             self.watchers
         )?;
-        writeln!(out, "{}", self.freshness.sentence())
+        writeln!(out, "{}", self.freshness.sentence())?;
+        self.servers.iter().try_for_each(|server| {
+            let Some(trouble) = &server.trouble else {
+                return Ok(());
+            };
+            writeln!(
+                out,
+                "WARNING: server {} at {} {trouble}",
+                server.id, server.endpoint
+            )
+        })
     }
 
     /// Servers only, for `annulus cluster status`.
@@ -293,7 +322,7 @@ impl ClusterView {
     pub fn servers_table(&self, out: &mut dyn Write) -> io::Result<()> {
         self.head(out)?;
         writeln!(out)?;
-        let mut table = render::columns(&["SERVER", "ENDPOINT", "ROLE", "MATCHED"]);
+        let mut table = render::columns(&["SERVER", "ENDPOINT", "ROLE", "HEARD", "MATCHED"]);
         for server in &self.servers {
             let role = match (server.voter, Some(server.id) == self.leader_id) {
                 (_, true) => "leader",
@@ -303,10 +332,17 @@ impl ClusterView {
             let matched = server
                 .matched_index
                 .map_or("-".to_owned(), |index| index.to_string());
+            let heard = match (&server.trouble, server.heard_ms_ago) {
+                (Some(_), None) => "DOWN".to_owned(),
+                (Some(_), Some(ms)) => format!("DOWN, heard {} ago", span(ms.0)),
+                (None, Some(ms)) => format!("{} ago", span(ms.0)),
+                (None, None) => "-".to_owned(),
+            };
             table.add_row([
                 server.id.to_string(),
                 server.endpoint.clone(),
                 role.into(),
+                heard,
                 matched,
             ]);
         }
@@ -399,9 +435,7 @@ impl RingView {
                 node.word.is_none() && (node.down || node.linked == Some(false))
             }))
         {
-            let heard = node
-                .heard_ms_ago
-                .map_or("never".to_owned(), |ms| format!("{} ago", span(ms.0)));
+            let heard = node.heard();
             writeln!(
                 out,
                 "  {:<10}  {} at {}, last heard {heard}",

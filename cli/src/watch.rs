@@ -9,11 +9,11 @@ use std::{
 use annulus_client::{Client, EpochRef};
 use annulus_ring::Snapshot;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use crate::{
     args::{Global, Output, WatchArgs},
     changes::{self, Change},
+    connect::Admin,
     exit::{Failure, Result},
     render::{self, Render, Wide},
 };
@@ -25,6 +25,7 @@ const QUIET: Duration = Duration::from_secs(8);
 
 #[derive(Serialize)]
 struct Seen {
+    record: &'static str,
     ring: String,
     generation: Wide,
     epoch: Wide,
@@ -36,22 +37,94 @@ struct Seen {
     changes: Vec<Change>,
 }
 
-impl Seen {
-    fn new(held: EpochRef, old: Option<&Snapshot>, new: &Snapshot) -> Self {
-        let skipped = old
-            .filter(|old| old.generation == new.generation)
-            .map_or(0, |old| new.epoch.0.saturating_sub(old.epoch.0 + 1));
+/// Where a ring stands when the watching begins: nothing of it is a change.
+#[derive(Serialize)]
+struct At {
+    record: &'static str,
+    ring: String,
+    generation: Wide,
+    epoch: Wide,
+    checksum: String,
+    created_at_ms: Wide,
+    step: Option<&'static str>,
+    /// By name.
+    members: Vec<AtMember>,
+    /// Ranges that have an owner.
+    ranges: Wide,
+}
+
+#[derive(Serialize)]
+struct AtMember {
+    node: String,
+    zone: String,
+    weight: u32,
+    state: &'static str,
+}
+
+impl At {
+    fn new(held: EpochRef, now: &Snapshot) -> Self {
+        let table = &now.layout.slots;
+        let owned = table.slots().filter(|slot| !table.list(*slot).is_empty());
+        let member = |member: &annulus_ring::Member| AtMember {
+            node: member.node_id.to_string(),
+            zone: member.zone.to_string(),
+            weight: member.weight.get(),
+            state: member.state.as_str(),
+        };
         Self {
+            record: "at",
+            ring: now.ring.to_string(),
+            generation: Wide(now.generation.0),
+            epoch: Wide(now.epoch.0),
+            checksum: held.checksum.to_string(),
+            created_at_ms: Wide(now.created_at_ms),
+            step: step_of(now),
+            members: now.members.iter().map(member).collect(),
+            ranges: Wide(owned.count() as u64),
+        }
+    }
+}
+
+impl Render for At {
+    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let step = self
+            .step
+            .map_or(String::new(), |step| format!("  step {step}"));
+        let (checksum, ranges) = (render::short(&self.checksum), self.ranges);
+        writeln!(out, "at epoch {}  checksum {checksum}{step}", self.epoch)?;
+        let members = self.members.iter();
+        let members: Vec<String> = members
+            .map(|member| format!("{} {}", member.node, member.state))
+            .collect();
+        let members = match members.len() {
+            0 => "no members".to_owned(),
+            _ => members.join(", "),
+        };
+        writeln!(out, "  {members}; {ranges} range(s)")
+    }
+}
+
+fn step_of(snapshot: &Snapshot) -> Option<&'static str> {
+    let transition = snapshot.transition.as_ref()?;
+    Some(transition.step.as_str())
+}
+
+impl Seen {
+    fn new(held: EpochRef, old: &Snapshot, new: &Snapshot) -> Self {
+        let skipped = if old.generation == new.generation {
+            new.epoch.0.saturating_sub(old.epoch.0 + 1)
+        } else {
+            0
+        };
+        Self {
+            record: "epoch",
             ring: new.ring.to_string(),
             generation: Wide(new.generation.0),
             epoch: Wide(new.epoch.0),
             checksum: held.checksum.to_string(),
             created_at_ms: Wide(new.created_at_ms),
             skipped: Wide(skipped),
-            step: new
-                .transition
-                .as_ref()
-                .map(|transition| transition.step.as_str()),
+            step: step_of(new),
             changes: changes::between(old, new),
         }
     }
@@ -84,22 +157,15 @@ pub async fn run(global: &Global, args: &WatchArgs) -> Result {
         .name("annulus watch")
         .connect_lazy()
         .map_err(|error| Failure::usage(error, "correct --endpoints"))?;
-    client
-        .ready(Instant::now() + global.timeout)
-        .await
-        .map_err(|error| {
-            Failure::unavailable(
-                error,
-                "check --endpoints, and that the ring exists: `annulus ring list`",
-            )
-        })?;
+    let admin = Admin::new(global)?;
+    admin.first_snapshot(&client, global.timeout).await?;
     tokio::select! {
         ended = follow(&client, global.output, args.count) => ended,
         interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
     }
 }
 
-async fn follow(client: &Client, output: Output, count: Option<usize>) -> Result {
+async fn follow(client: &Client, output: Output, count: Option<u64>) -> Result {
     let mut epochs = client.epochs();
     epochs.mark_changed();
     let mut shown: Option<Arc<Snapshot>> = None;
@@ -135,7 +201,10 @@ async fn follow(client: &Client, output: Output, count: Option<usize>) -> Result
         if shown.as_ref().is_some_and(is_shown) {
             continue;
         }
-        render::print_item(output, &Seen::new(held, shown.as_deref(), new))?;
+        match &shown {
+            None => render::print_item(output, &At::new(held, new))?,
+            Some(old) => render::print_item(output, &Seen::new(held, old, new))?,
+        }
         shown = Some(Arc::clone(new));
         left = left.map(|left| left - 1);
     }

@@ -29,7 +29,7 @@ use annulus_proto::{
 };
 use annulus_ring::{ClusterId, Endpoint, Epoch, RingName, Snapshot};
 use bytes::Bytes;
-use tonic::{Response, Status, transport::Channel};
+use tonic::{Request, Response, Status, transport::Channel};
 
 use crate::{
     chance::Chance,
@@ -420,7 +420,7 @@ impl AdminClient {
     async fn read<Q, A, F, Fut>(&self, request: Q, call: F) -> Result<A, AdminError>
     where
         Q: Clone,
-        F: Fn(Wire, Q) -> Fut,
+        F: Fn(Wire, Request<Q>) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
         Ok(self.ask(Manner::Read, request, call).await?.1)
@@ -429,7 +429,7 @@ impl AdminClient {
     async fn mutate<Q, A, F, Fut>(&self, request: Q, call: F) -> Result<A, AdminError>
     where
         Q: Clone,
-        F: Fn(Wire, Q) -> Fut,
+        F: Fn(Wire, Request<Q>) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
         Ok(self.ask(Manner::Mutation, request, call).await?.1)
@@ -455,13 +455,13 @@ impl AdminClient {
 
 /// The generated calls, each owning its connection, so that several can be under way at once.
 mod wire {
-    use super::{Response, Status, Wire, v1};
+    use super::{Request, Response, Status, Wire, v1};
 
     macro_rules! calls {
         ($($name:ident: $request:ident -> $answer:ident),* $(,)?) => {
             $(pub(super) async fn $name(
                 mut wire: Wire,
-                request: v1::$request,
+                request: Request<v1::$request>,
             ) -> Result<Response<v1::$answer>, Status> {
                 wire.$name(request).await
             })*

@@ -108,7 +108,9 @@ pub enum Error {
         tries: u32,
     },
     /// Nobody who may serve the key could be reached; nothing was done.
-    #[error("{node} at {endpoint} is unavailable at epoch {held}, after {tries} tries: {source}")]
+    #[error(
+        "{node} at {endpoint} does not serve this at epoch {held}, after {tries} tries: {source}"
+    )]
     Unavailable {
         /// Who was asked last.
         node: NodeId,

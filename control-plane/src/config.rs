@@ -199,7 +199,7 @@ pub enum ConfigError {
         nearest: &'static str,
     },
     /// Not TOML, a missing key, or a value of another type.
-    #[error("configuration: {0}")]
+    #[error("{0}")]
     Toml(#[from] toml::de::Error),
     /// Two fields that do not go together.
     #[error("{first} = {first_value} and {second} = {second_value}: {rule}")]
@@ -311,8 +311,13 @@ impl Config {
                 first_value: address.to_string(),
                 second: "insecure",
                 second_value: "false".to_owned(),
-                rule: "without TLS only loopback addresses are served; `insecure = true` serves \
-                       others, and lets whoever reaches the port change every ring",
+                rule: if first == "listen" {
+                    "without TLS only loopback addresses are served; `insecure = true` serves \
+                     others, and lets whoever reaches the port change every ring"
+                } else {
+                    "nothing protects it, so only loopback addresses are served; \
+                     `insecure = true` serves others, and shows whoever reaches the port all counters"
+                },
             });
         }
         if self.listen.ip().is_unspecified() && self.advertise.is_none() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use annulus_client::{
     CallError, CallKind, Client, Deadline, Dial, Reach, Router, RouterConfig, Target,
 };
-use annulus_ring::{Epoch, Position};
+use annulus_ring::{Endpoint, Epoch, NodeId, Position};
 use bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Status, transport::Channel};
@@ -36,8 +36,28 @@ pub enum Error {
     #[error(transparent)]
     Refused(annulus_client::Error),
     /// A write of a batch was refused until the deadline. Nothing of it was done.
-    #[error("refused {0}")]
-    RefusedWrite(Refused),
+    #[error("{node} at {endpoint} refused it {refused}")]
+    RefusedWrite {
+        /// Who was asked last.
+        node: NodeId,
+        /// Where.
+        endpoint: Endpoint,
+        /// Its answer.
+        refused: Refused,
+    },
+    /// The owner of a batch's write was not reached until the deadline. Nothing of it was done.
+    #[error("{node} at {endpoint} is not reachable: {why}")]
+    NotReached {
+        /// Who was asked last.
+        node: NodeId,
+        /// Where.
+        endpoint: Endpoint,
+        /// What happened.
+        why: String,
+    },
+    /// Nobody is known to own the key of a batch's write. Nothing of it was done.
+    #[error("{0}")]
+    NoRoute(String),
     /// It may have been done, and may still come to be seen.
     #[error("outcome unknown: {0}")]
     Unknown(String),
@@ -55,8 +75,9 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused(error) => error.is_retryable(),
-            Self::RefusedWrite(refused) => !matches!(refused.cause, Cause::Invalid { .. }),
-            Self::Limit(_) | Self::Unknown(_) => false,
+            Self::RefusedWrite { refused, .. } => !matches!(refused.cause, Cause::Invalid { .. }),
+            Self::NotReached { .. } => true,
+            Self::Limit(_) | Self::NoRoute(_) | Self::Unknown(_) => false,
         }
     }
 }

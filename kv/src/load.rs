@@ -18,7 +18,10 @@ mod writer;
 
 use std::{
     num::NonZeroU32,
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -175,6 +178,47 @@ pub struct Filled {
     pub elapsed: Duration,
 }
 
+/// Filling that left keys unwritten, or of unknown outcome.
+#[derive(Debug, thiserror::Error)]
+#[error("{written} of {keys} keys written{}; {first}", unknown_part(*.unknown))]
+pub struct FillError {
+    /// How many keys there are.
+    pub keys: usize,
+    /// Written and acknowledged.
+    pub written: usize,
+    /// These may have been written.
+    pub unknown: usize,
+    /// What the first of the others met.
+    pub first: Error,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+fn unknown_part(unknown: usize) -> String {
+    match unknown {
+        0 => String::new(),
+        unknown => format!(", {unknown} of unknown outcome"),
+    }
+}
+
+/// How long filling or reading may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In all.
+    pub deadline: Duration,
+    /// Without any key done.
+    pub patience: Duration,
+}
+
+impl From<Duration> for Limits {
+    fn from(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            patience: deadline,
+        }
+    }
+}
+
 /// What a load came to.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -226,21 +270,33 @@ impl Load {
     /// Writes every key once, in large batches.
     ///
     /// # Errors
-    /// The first error that is left at the deadline.
-    pub async fn fill(&mut self, deadline: Duration) -> Result<Filled, Error> {
+    /// [`FillError`]: keys were left at the deadline.
+    pub async fn fill(&mut self, limits: impl Into<Limits>) -> Result<Filled, FillError> {
+        self.fill_counting(limits, &AtomicUsize::new(0)).await
+    }
+
+    /// [`Self::fill`], counting in `written` as it goes.
+    ///
+    /// # Errors
+    /// As [`Self::fill`].
+    pub async fn fill_counting(
+        &mut self,
+        limits: impl Into<Limits>,
+        written: &AtomicUsize,
+    ) -> Result<Filled, FillError> {
         // Several owners' messages are under way at once within one call, and several calls keep
         // every owner busy while others answer.
         const CHUNK: usize = 12_000;
         const AT_ONCE: usize = 3;
+        // Once patience was spent on an owner, the rest is not held up by it as long again.
+        const SPENT: Duration = Duration::from_secs(1);
+        let Limits { deadline, patience } = limits.into();
         let begun = Instant::now();
         let (client, values) = (&self.client, &self.values);
         let mut all: Vec<&mut History> = self.histories.iter_mut().flatten().collect();
         let keys = all.len();
-        // Nobody else writes these keys now, so writing the same value twice is harmless.
-        let options = WriteOptions {
-            deadline: Some(deadline),
-            idempotent: true,
-        };
+        let gave_up = AtomicBool::new(false);
+        let gave_up = &gave_up;
         let chunks = all.chunks_mut(CHUNK).map(|chunk| async move {
             let mut items = Vec::with_capacity(chunk.len());
             let mut writes = Vec::with_capacity(chunk.len());
@@ -253,33 +309,52 @@ impl Load {
                     value,
                 });
             }
-            let results = client.batch(&items, options).await;
-            let mut first = None;
+            // Nobody else writes these keys now, so writing the same value twice is harmless.
+            let options = WriteOptions {
+                deadline: Some(deadline.saturating_sub(begun.elapsed())),
+                idempotent: true,
+            };
+            let patience = if gave_up.load(Relaxed) {
+                patience.min(SPENT)
+            } else {
+                patience
+            };
+            let tell = |count| {
+                written.fetch_add(count, Relaxed);
+            };
+            let results = client.batch_while(&items, options, Some(patience), &tell);
+            let results = results.await;
+            let (mut unknown, mut first) = (0, None);
             for ((history, write), result) in chunk.iter_mut().zip(writes).zip(results) {
                 match result {
                     Ok(written) => drop(history.acknowledged(Some(write), written.version)),
                     Err(error) => {
                         history.unknown(Some(write), Instant::now());
+                        unknown += usize::from(error.is_unknown());
                         first.get_or_insert(error);
                     }
                 }
             }
-            first.map_or(Ok(()), Err)
+            gave_up.fetch_or(first.is_some(), Relaxed);
+            (unknown, first)
         });
         let mut chunks = stream::iter(chunks).buffer_unordered(AT_ONCE);
-        let mut first = None;
-        while let Some(done) = chunks.next().await {
-            if let Err(error) = done {
-                first.get_or_insert(error);
-            }
+        let (mut unknown, mut first) = (0, None);
+        while let Some((of_unknown, error)) = chunks.next().await {
+            unknown += of_unknown;
+            first = first.or(error);
         }
-        first.map_or(
-            Ok(Filled {
+        let elapsed = begun.elapsed();
+        match first {
+            None => Ok(Filled { keys, elapsed }),
+            Some(first) => Err(FillError {
                 keys,
-                elapsed: begun.elapsed(),
+                written: written.load(Relaxed),
+                unknown,
+                first,
+                elapsed,
             }),
-            Err,
-        )
+        }
     }
 
     /// The counts so far.
@@ -322,10 +397,31 @@ impl Load {
     }
 
     /// Reads every key and judges what is found. Tries again what is refused, until the deadline.
-    pub async fn check(&mut self, deadline: Duration) -> Report {
+    pub async fn check(&mut self, limits: impl Into<Limits>) -> Report {
+        self.check_counting(limits, &AtomicUsize::new(0)).await
+    }
+
+    /// [`Self::check`], counting in `read` as it goes.
+    pub async fn check_counting(
+        &mut self,
+        limits: impl Into<Limits>,
+        read: &AtomicUsize,
+    ) -> Report {
         // Many at once: members confirm reigns in batches, so that a read costs less among others.
         const AT_ONCE: usize = 512;
-        let until = Instant::now() + deadline;
+        let Limits { deadline, patience } = limits.into();
+        let begun = Instant::now();
+        // In ms from the beginning: when a key was read last.
+        let progress = AtomicU64::new(0);
+        let progress = &progress;
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let is_over = move || {
+            let now = begun.elapsed();
+            let idle = ms(now).saturating_sub(progress.load(Relaxed));
+            now >= deadline || idle >= ms(patience)
+        };
+        // The final reading is no part of what the load did in its time.
+        let counts = self.counters.snapshot();
         let (client, values, counters) = (&self.client, &self.values, &self.counters);
         let all = self.histories.iter_mut().flatten();
         let unread = stream::iter(all)
@@ -333,10 +429,12 @@ impl Load {
                 loop {
                     match client.get(&history.key).await {
                         Ok(found) => {
-                            counters.read(&history.judge(values, &found));
+                            counters.judged(&history.judge(values, &found));
+                            progress.fetch_max(ms(begun.elapsed()), Relaxed);
+                            read.fetch_add(1, Relaxed);
                             return 0;
                         }
-                        Err(error) if Instant::now() >= until => {
+                        Err(error) if is_over() => {
                             let key = history.key.escape_ascii().to_string();
                             tracing::warn!(%key, %error, "a key was not read in the final check");
                             return 1;
@@ -348,8 +446,14 @@ impl Load {
             .buffer_unordered(AT_ONCE)
             .fold(0, |sum, unread| async move { sum + unread })
             .await;
+        let judged = self.counters.snapshot();
         Report {
-            counts: self.counters.snapshot(),
+            counts: Snapshot {
+                lost: judged.lost,
+                resurrected: judged.resurrected,
+                wrong_reads: judged.wrong_reads,
+                ..counts
+            },
             unread,
             violations: self
                 .counters

@@ -40,7 +40,7 @@ pub enum Cause {
     #[error("not a member of the range: refresh and route anew")]
     NotMember,
     /// Nothing is wrong with the request.
-    #[error("unavailable: {0}")]
+    #[error("{0}")]
     Unavailable(String),
     /// The write was given a position and not acknowledged in time: it may or may not be seen.
     #[error("outcome unknown: {0}")]

@@ -109,6 +109,7 @@ pub fn found_command(
     nodes: &[NodeId],
     reports: &Reports,
     accept: bool,
+    now_ms: u64,
 ) -> Result<RingCommand, Rejection> {
     let ring = state
         .rings
@@ -128,9 +129,13 @@ pub fn found_command(
     for node in &nodes {
         let not_registered = || Rejection::NotRegistered { node: node.clone() };
         let registered = ring.registered(node).ok_or_else(not_registered)?;
-        let report = reports
-            .node(node)
-            .filter(|report| report.linked && report.empty);
+        let report = reports.node(node);
+        let linked = report.filter(|report| report.linked);
+        let linked = linked.ok_or_else(|| Rejection::NotLinked {
+            node: node.clone(),
+            silent_ms: report.map(|report| now_ms.saturating_sub(report.heard_ms)),
+        })?;
+        let report = Some(linked).filter(|report| report.empty);
         let report = report.ok_or_else(not_registered)?;
         if report.incarnation != registered.incarnation {
             return Err(not_registered());

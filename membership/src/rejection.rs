@@ -42,7 +42,7 @@ pub enum Rejection {
         found: u8,
     },
     /// rf, w, r.
-    #[error("{0}; --accept takes quorums that may lose or split writes")]
+    #[error("{0}")]
     Replication(String),
     /// rf 1 has no replica to move from one list to another safely yet.
     #[error("a ring of rf 1 cannot move ranges yet; create it with rf 2 or more")]
@@ -96,6 +96,14 @@ pub enum Rejection {
     NotRegistered {
         /// Who.
         node: NodeId,
+    },
+    /// Registered, and the leader has no link to it. An answer to `ring found` only, by the leader.
+    #[error("node {node} is not linked, {}; start its agent, or found without it", last_heard(*.silent_ms))]
+    NotLinked {
+        /// Who.
+        node: NodeId,
+        /// For how long nothing was heard of it, in ms; none: never, by this leader.
+        silent_ms: Option<u64>,
     },
     /// Not a member.
     #[error("node {node} is not a member; `annulus node list` shows the members")]
@@ -215,8 +223,9 @@ pub enum Rejection {
     },
     /// The agent was restarted with another zone or weight.
     #[error(
-        "node {node} registered with {what} {registered}, now it says {found}; zone and weight \
-         are changed by the control plane, not at the agent"
+        "node {node} registered with {what} {registered}, now it says {found}: start it with what it \
+         registered with; {}",
+        fact_advice(what)
     )]
     FactsDiffer {
         /// Who.
@@ -435,6 +444,21 @@ pub enum Rejection {
     Assign(String),
 }
 
+fn last_heard(silent_ms: Option<u64>) -> String {
+    match silent_ms {
+        Some(ms) => format!("last heard {} s ago", ms / 1000),
+        None => "last heard by no leader since this one leads".to_owned(),
+    }
+}
+
+fn fact_advice(what: &str) -> &'static str {
+    if what == "weight" {
+        "`annulus node weight` gives a member another weight"
+    } else {
+        "for another zone join a new node there and drain this one"
+    }
+}
+
 /// What is wrong with a list of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum TargetFault {
@@ -557,7 +581,13 @@ pub enum PermitFault {
 
 impl From<ReplicationError> for Rejection {
     fn from(error: ReplicationError) -> Self {
-        Self::Replication(error.to_string())
+        let advice = match error {
+            ReplicationError::OutOfRange { .. } => "",
+            ReplicationError::ReadMissesWrite { .. } | ReplicationError::NoMajority { .. } => {
+                "; --accept takes quorums that may lose or split writes"
+            }
+        };
+        Self::Replication(format!("{error}{advice}"))
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the leader wants of each data node, and what a change waits for, in words.
 
-use annulus_ring::{Epoch, NodeId, Position, SessionId, Slot, Step};
+use std::collections::BTreeMap;
+
+use annulus_ring::{Epoch, Handle, NodeId, Position, SessionId, Slot, Step};
 
 use crate::{
-    NodeReport, Reports, RingState, State, Wave, WaveId,
+    NodeReport, Reports, RingState, State, TransitionState, Wave, WaveId,
     decide::{leaving_owners, soak_left_ms},
     due::{Missing, current, gather, grace_over},
     evidence::Proof,
@@ -153,11 +155,8 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
     let Some(transition) = &ring.transition else {
         return sentences;
     };
-    let leaving = leaving_owners(ring, transition);
-    if transition.step == Step::Prepared && leaving > 0 {
-        sentences.push(format!(
-            "{leaving} range(s) have an owner that leaves and hands over"
-        ));
+    if transition.step == Step::Prepared && leaving_owners(ring, transition) > 0 {
+        sentences.extend(leaving(ring, transition, reports, now_ms));
         return sentences;
     }
     if transition.step == Step::Switched {
@@ -189,6 +188,41 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
         });
     }
     sentences
+}
+
+/// One sentence for each owner that leaves and each of its successors; who is not linked is named
+/// with what to do, for without it nothing goes on.
+fn leaving(
+    ring: &RingState,
+    transition: &TransitionState,
+    reports: &Reports,
+    now_ms: u64,
+) -> Vec<String> {
+    let mut pairs: BTreeMap<(Handle, Handle), usize> = BTreeMap::new();
+    for (slot, new) in &transition.target {
+        let Some(owner) = ring.slots.list(*slot).first() else {
+            continue;
+        };
+        if !new.contains(owner) {
+            *pairs.entry((*owner, new[0])).or_default() += 1;
+        }
+    }
+    let name = |handle| ring.by_handle(handle).map(|member| &member.node_id);
+    let sentence = |((owner, successor), ranges): ((Handle, Handle), usize)| {
+        let (owner, successor) = (name(owner)?, name(successor)?);
+        let linked = |node: &NodeId| current(ring, reports, node).is_some_and(|r| r.linked);
+        let silent = [owner, successor].into_iter().find(|node| !linked(node));
+        Some(match silent {
+            None => format!("waiting for {owner} to hand {ranges} range(s) over to {successor}"),
+            Some(silent) => format!(
+                "waiting for {silent} to be linked, so that {owner} hands {ranges} range(s) over to \
+                 {successor}; {silent}: {}; start its agent again, or withdraw the change with \
+                 `annulus node abort`",
+                heard(reports.node(silent), now_ms)
+            ),
+        })
+    };
+    pairs.into_iter().filter_map(sentence).collect()
 }
 
 fn heard(report: Option<&NodeReport>, now_ms: u64) -> String {

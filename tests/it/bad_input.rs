@@ -63,9 +63,13 @@ async fn names_that_are_empty_too_long_or_not_printable_are_refused_by_both_ends
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_beyond_their_limits_are_refused_by_name() {
     let cluster = Cluster::start(crate::BINARY).await;
-    let refused: [(&[&str], &str); 6] = [
-        (&["--slot-bits", "21"], "slot bits"),
-        (&["--rf", "8"], "rf"),
+    let refused: [(&[&str], &str); 10] = [
+        (&["--slot-bits", "21"], "--slot-bits"),
+        (&["--slot-bits", "0"], "1..=20"),
+        (&["--rf", "8"], "--rf"),
+        (&["--rf", "0"], "1..=7"),
+        (&["--w", "0"], "--w"),
+        (&["--r", "0"], "--r"),
         (&["--rf", "3", "--w", "4"], "w"),
         (&["--rf", "3", "--w", "1", "--r", "1"], "--accept"),
         (&["--hash", "crc-of-mine"], "crc-of-mine"),
@@ -78,6 +82,16 @@ async fn settings_beyond_their_limits_are_refused_by_name() {
             matches!(ran.code, 2 | 3) && ran.stderr.contains(word),
             "{ran:#?}"
         );
+        // Advice only where it helps.
+        let accepts = ran.stderr.contains("--accept takes");
+        assert_eq!(accepts, word == "--accept", "{ran:#?}");
+    }
+    for args in [
+        &["ring", "dump", "limits", "--epoch", "0"][..],
+        &["watch", "limits", "--count", "0"],
+    ] {
+        let ran = cluster.annulus(args).await;
+        let _ = ran.ended_with(2, &[args[3], "0"]);
     }
     let list = cluster
         .annulus(&["ring", "list", "-o", "json"])
@@ -156,7 +170,7 @@ async fn values_and_keys_beyond_their_limits_are_refused_and_bytes_come_back_as_
     let gone = cluster
         .annulus(&["kv", "get", "bytes", "0aff00", "--hex"])
         .await;
-    gone.ended_with(1, &["does not exist"]);
+    gone.ended_with(6, &["does not exist"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

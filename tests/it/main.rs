@@ -13,6 +13,7 @@ mod main_job;
 mod placement_rules;
 mod recovery;
 mod shipped;
+mod told;
 mod undo;
 
 /// The binary under test; cargo builds it for this package's tests.

@@ -54,10 +54,15 @@ pub async fn run(global: &Global, args: &DevArgs) -> Result {
     let mut cluster = Cluster::prepare(&home.dir, &plan, args.serve)?;
     let display = Display::new();
     let told = tokio::select! {
-        told = tell(global, args, &mut home, &mut cluster, display, plan, start) => told,
+        told = tell(global, &mut home, &mut cluster, display, plan, start) => told,
         closed = closing::wait(false) => closed.and_then(|why| {
             Err(Failure::failed(format!("stopped by {why} before the end"), "run it again"))
         }),
+    };
+    // The run is over: from here on a signal is the end that was asked for.
+    let told = match told {
+        Ok(()) if args.serve => serve(&cluster).await,
+        told => told,
     };
     cluster.stop().await;
     if told.is_err() {
@@ -68,7 +73,6 @@ pub async fn run(global: &Global, args: &DevArgs) -> Result {
 
 async fn tell(
     global: &Global,
-    args: &DevArgs,
     home: &mut Home,
     cluster: &mut Cluster,
     mut display: Display,
@@ -103,7 +107,7 @@ async fn tell(
     };
     let mut load =
         Load::new(client, config).map_err(|error| Failure::usage(error, "correct the keys"))?;
-    let filled = load.fill(FILL_LIMIT).await.map_err(kv::failure)?;
+    let filled = load.fill(FILL_LIMIT).await.map_err(kv::not_filled)?;
     let (keys, took) = (grouped(filled.keys as u64), filled.elapsed.as_secs_f64());
     display.say(format!("{keys} keys loaded in {took:.2} s"));
 
@@ -128,11 +132,7 @@ async fn tell(
     };
     render::print(global.output, &summary)?;
     ended?;
-    summary.verdict()?;
-    if args.serve {
-        serve(cluster).await?;
-    }
-    Ok(())
+    summary.verdict()
 }
 
 /// Writes one key and reads it back: the ring serves. (Nobody else writes keys yet, and loading
@@ -154,7 +154,7 @@ async fn first_write(client: &KvClient, key: &[u8]) -> Result {
 }
 
 /// Stays up, and says what to try.
-async fn serve(cluster: &mut Cluster) -> Result {
+async fn serve(cluster: &Cluster) -> Result {
     let endpoints = cluster.endpoints.join(",");
     let ring = plan::RING;
     eprintln!(

@@ -69,7 +69,7 @@ fn list(tried: &[(Endpoint, String)]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The name of the refusal that may pass by itself, right after `init`.
+/// The name of the refusal that counts only when every server says so.
 pub(super) const NOT_INITIALISED: &str = "NotInitialised";
 
 /// What one server's failure means for the call.

@@ -3,13 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::Future,
-    time::Duration,
 };
 
 use annulus_ring::Endpoint;
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::{
     AdminClient, AdminError, Wire,
@@ -47,10 +46,6 @@ struct Tried {
     /// Those whose last word was that the cluster is not initialised.
     not_initialised: BTreeSet<Endpoint>,
 }
-
-/// How long a cluster may be said to be not initialised: a server hears of it from the leader
-/// soon after, so right after `init` it is worth waiting, and later it is not.
-const NOT_INITIALISED_FOR: Duration = Duration::from_secs(2);
 
 impl Tried {
     fn note(&mut self, endpoint: Endpoint, verdict: Verdict) {
@@ -99,10 +94,9 @@ impl AdminClient {
     ) -> Result<(Endpoint, A), AdminError>
     where
         Q: Clone,
-        F: Fn(Wire, Q) -> Fut,
+        F: Fn(Wire, Request<Q>) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
-        let begun = Instant::now();
         let deadline = Deadline::from(self.config.deadline);
         let mut backoff = Backoff::new(self.config.pause.0, self.config.pause.1);
         let mut tried = Tried::default();
@@ -125,9 +119,9 @@ impl AdminClient {
                     if manner == Manner::Once && tried.may_be_done {
                         return Err(tried.into_error(manner));
                     }
-                    if begun.elapsed() >= NOT_INITIALISED_FOR
-                        && let Some(error) = tried.not_initialised(self.endpoints.len())
-                    {
+                    // `init` answers when every server that it reaches knows, so asking again would
+                    // get the same answer.
+                    if let Some(error) = tried.not_initialised(self.endpoints.len()) {
                         return Err(error);
                     }
                     if !queue.is_empty() {
@@ -185,7 +179,7 @@ impl AdminClient {
         deadline: Deadline,
     ) -> (Endpoint, Result<A, Verdict>)
     where
-        F: Fn(Wire, Q) -> Fut,
+        F: Fn(Wire, Request<Q>) -> Fut,
         Fut: Future<Output = Result<Response<A>, Status>>,
     {
         let wire = match self.wire(&endpoint) {
@@ -193,6 +187,10 @@ impl AdminClient {
             Err(error) => return (endpoint, Err(Verdict::NotDone(error.to_string()))),
         };
         let until = deadline.within(self.config.try_timeout);
+        // The server ends what it does in time to say what it knows: an answer that comes after we
+        // stopped listening is an unknown outcome.
+        let mut request = Request::new(request);
+        request.set_timeout(until.saturating_duration_since(Instant::now()));
         let made = match timeout_at(until, call(wire, request)).await {
             Ok(Ok(answer)) => {
                 self.endpoints.note_good(&endpoint);

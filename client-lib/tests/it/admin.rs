@@ -457,7 +457,7 @@ async fn a_refusal_is_final_and_keeps_its_name() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_initialised_is_waited_for_briefly() {
+async fn a_cluster_that_no_server_belongs_to_is_told_at_once_and_by_name() {
     let not_yet = || {
         let (name, message) = ("NotInitialised".into(), "run `annulus cluster init`".into());
         let details = v1::Refused { name, message }.encode_to_vec().into();
@@ -467,15 +467,15 @@ async fn a_cluster_that_is_not_initialised_is_waited_for_briefly() {
             details,
         ))
     };
-    // Right after `init` a server may not have heard of it.
-    let (_, address, _one) = Admin::start(move |call| match call {
-        0..3 => not_yet(),
-        _ => done(call),
-    })
-    .await;
-    client(&[&address], 0).join_node(join()).await.unwrap();
-    // Nobody founds it: told by name, long before the deadline.
-    let (_, address, _two) = Admin::start(move |_| not_yet()).await;
+    // One that does not know may be one that was not told: another does.
+    let (_, ignorant, _one) = Admin::start(move |_| not_yet()).await;
+    let (_, knowing, _two) = Admin::start(done).await;
+    client(&[&ignorant, &knowing], 0)
+        .join_node(join())
+        .await
+        .unwrap();
+    // Nobody knows of a cluster: each is asked once.
+    let (admin, address, _three) = Admin::start(move |_| not_yet()).await;
     let patient = client(&[&address], 0).with_deadline(Duration::from_secs(600));
     let error = patient.join_node(join()).await.unwrap_err();
     let AdminError::Refused { name, message } = &error else {
@@ -485,6 +485,7 @@ async fn a_cluster_that_is_not_initialised_is_waited_for_briefly() {
         (&**name, &**message),
         ("NotInitialised", "run `annulus cluster init`")
     );
+    assert_eq!(admin.calls(), 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Operators' calls: decode, check, propose or read, encode.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use annulus_membership::{
     Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId, RingCommand,
@@ -14,11 +14,14 @@ use annulus_ring::{Epoch, HashName, NodeId, Replication, RingName};
 use tonic::{Request, Response, Status};
 
 use super::{
-    pass_on::{Call, Place, admin_of, explain, passed, probe},
+    pass_on::{Call, Place, admin_of, explain, passed, probe, troubles},
     show,
     status::ApiError,
 };
-use crate::{context::Context, raft::InitError};
+use crate::{
+    context::Context,
+    raft::{InitError, Standing},
+};
 
 /// The service; every server answers it.
 #[derive(Clone, Debug)]
@@ -59,7 +62,7 @@ impl Admin {
             request_id: Some(request_id),
             command,
         };
-        let outcome = self.context.node.propose(proposal, call.left()).await;
+        let outcome = self.context.node.propose(proposal, call.work()).await;
         self.context.metrics.proposed(kind, &outcome);
         match outcome {
             Ok(outcome) => answer(outcome),
@@ -103,7 +106,8 @@ impl Admin {
             self.context
                 .links
                 .with_reports(&ring, |reports| {
-                    found_command(state, &ring, &nodes, reports, request.accept)
+                    let now_ms = self.context.clock.now_ms();
+                    found_command(state, &ring, &nodes, reports, request.accept, now_ms)
                 })
                 .map_err(|rejection| Err(rejection.into()))
         });
@@ -145,8 +149,16 @@ impl Admin {
             }
         }
         if !self.context.node.standing().initialised() {
-            self.look_at_peers(&servers).await?;
+            let member = self.look_at_peers(&servers).await?;
+            if let Some(member) = member {
+                self.wait_to_be_told(&call, member).await?;
+            }
         }
+        let others: Vec<String> = servers
+            .iter()
+            .filter(|(id, _)| **id != own)
+            .map(|(_, endpoint)| endpoint.clone())
+            .collect();
         let cluster_id = self
             .context
             .node
@@ -154,15 +166,23 @@ impl Admin {
             .await
             .map_err(ApiError::Init)?;
         tracing::info!(%cluster_id, "cluster is initialised");
+        let all_know = self.every_server_knows(&others);
+        // A server that is gone meanwhile does not hold up the answer.
+        let _ = tokio::time::timeout(call.patience(), all_know).await;
         Ok(v1::InitClusterResponse {
             cluster_id: convert::id128_bytes(cluster_id.0),
         })
     }
 
     /// Every server named must answer under its id and belong to no cluster: a group founded
-    /// with a member of another would be two clusters at once, or none.
-    async fn look_at_peers(&self, servers: &BTreeMap<u64, String>) -> Result<(), ApiError> {
+    /// with a member of another would be two clusters at once, or none. Gives one that is a member
+    /// of this very group already, if there is one.
+    async fn look_at_peers(
+        &self,
+        servers: &BTreeMap<u64, String>,
+    ) -> Result<Option<u64>, ApiError> {
         let own = self.context.config.server_id.get();
+        let mut member = None;
         for (&id, endpoint) in servers.iter().filter(|(id, _)| **id != own) {
             let refuse = |reason: String, silent| ApiError::BadPeer {
                 id,
@@ -173,7 +193,7 @@ impl Admin {
             let status = match probe(&self.context, endpoint).await {
                 Ok(status) => status,
                 Err(error) => {
-                    let reason = format!("does not answer ({error}): start it, then ask again");
+                    let reason = format!("does not answer ({error})");
                     return Err(refuse(reason, true));
                 }
             };
@@ -193,8 +213,40 @@ impl Admin {
                     false,
                 ));
             }
+            if !group.is_empty() {
+                member = Some(id);
+            }
         }
-        Ok(())
+        Ok(member)
+    }
+
+    /// Waits until every server knows its cluster: whichever is asked next must not deny it.
+    async fn every_server_knows(&self, others: &[String]) {
+        const ASK_AGAIN: Duration = Duration::from_millis(20);
+        for endpoint in others {
+            let knows = || async {
+                let status = probe(&self.context, endpoint).await;
+                status.is_ok_and(|status| !status.servers.is_empty())
+            };
+            while !knows().await {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+
+    /// `member` is in the group and this server is not: it hears of it in a moment when the group
+    /// was founded just now, and never when its data directory is not the one it had. Founding it
+    /// here would give a vote to a server that has forgotten its votes.
+    async fn wait_to_be_told(&self, call: &Call, member: u64) -> Result<(), ApiError> {
+        let mut standings = self.context.node.standings();
+        let told = standings.wait_for(Standing::initialised);
+        match tokio::time::timeout(call.patience(), told).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(ApiError::Forgotten {
+                own: self.context.config.server_id.get(),
+                member,
+            }),
+        }
     }
 
     /// Brings this server's state up to the call, where it asks for that.
@@ -263,8 +315,14 @@ impl Admin {
     ) -> Result<v1::ClusterStatus, ApiError> {
         match self.place(call, request.mode).await? {
             (Place::Here, freshness) => {
+                // Whoever asks so asks with a local read: that one asks nobody else.
+                let troubles = if freshness.linearizable {
+                    troubles(&self.context).await
+                } else {
+                    BTreeMap::new()
+                };
                 let rings = self.show_rings(freshness);
-                Ok(show::cluster(&self.context, rings, freshness))
+                Ok(show::cluster(&self.context, rings, freshness, troubles))
             }
             (Place::Leader(leader), _) => {
                 let mut client = admin_of(&self.context, &leader.endpoint)?;

@@ -3,12 +3,13 @@
 //! Every wait is bounded, and the error at its end says who does not answer: a command against a
 //! sick cluster must end, and differently from a refusal.
 
-use std::{future::Future, time::Duration};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use annulus_proto::{
-    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES, convert,
     v1::{self, admin_client::AdminClient},
 };
+use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::Instant;
 use tonic::{Code, Request, Status, metadata::MetadataMap, transport::Channel};
@@ -58,9 +59,15 @@ impl Call {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
+    /// The same, with time left to find out afterwards who does not answer.
+    pub(crate) fn work(&self) -> Duration {
+        let left = self.left();
+        left.saturating_sub(PROBE).max(left / 2)
+    }
+
     /// The same, as long as an election may take at most.
     pub(crate) fn patience(&self) -> Duration {
-        self.left().min(ELECTION)
+        self.work().min(ELECTION)
     }
 
     /// Finds the leader, and confirms it when that is this server.
@@ -215,6 +222,56 @@ pub(crate) async fn no_leader(context: &Context) -> ApiError {
     }
 }
 
+/// What is wrong with the other servers, by id: each is asked for a sign of life.
+pub(crate) async fn troubles(context: &Context) -> BTreeMap<u64, String> {
+    let standing = context.node.standing();
+    let cluster_id = context.node.shared().read(|state, _| state.cluster_id);
+    let cluster_id = cluster_id.map(|id| convert::id128_bytes(id.0));
+    let others = standing
+        .servers
+        .iter()
+        .filter(|(id, _)| **id != standing.server_id);
+    let asked = others.map(|(id, server)| {
+        let cluster_id = cluster_id.as_ref();
+        async move {
+            let answer = probe(context, &server.endpoint).await;
+            let trouble = trouble(*id, cluster_id, answer)?;
+            Some((*id, trouble))
+        }
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// What is wrong with server `id` of the cluster `ours`, by its own answer; none if nothing is.
+fn trouble(
+    id: u64,
+    ours: Option<&Bytes>,
+    answer: Result<v1::ClusterStatus, String>,
+) -> Option<String> {
+    let status = match answer {
+        Ok(status) => status,
+        Err(why) => return Some(format!("does not answer ({why}); start it")),
+    };
+    let found = status.freshness.map_or(0, |freshness| freshness.server_id);
+    if found != id {
+        return Some(format!(
+            "is not what answers there: that is server {found}; correct the addresses"
+        ));
+    }
+    if status.servers.is_empty() {
+        return Some(
+            "says that it belongs to no cluster: it was started without its own data directory; \
+             give it that one back, and do not run `annulus cluster init`"
+                .to_owned(),
+        );
+    }
+    // A server that has not applied its cluster's name yet is no stranger.
+    let foreign = ours.is_some_and(|ours| *ours != status.cluster_id);
+    (foreign && !status.cluster_id.is_empty()).then(|| {
+        "belongs to another cluster: it was started with another's data directory".to_owned()
+    })
+}
+
 /// What a server says of itself, if it lives.
 pub(crate) async fn probe(context: &Context, endpoint: &str) -> Result<v1::ClusterStatus, String> {
     let mut client = admin_of(context, endpoint).map_err(|error| error.to_string())?;
@@ -248,6 +305,32 @@ fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_in_trouble_is_told_by_its_answer() {
+        let ours = Bytes::from_static(b"ours");
+        let answer = |server_id, cluster_id: &'static [u8], servers: usize| v1::ClusterStatus {
+            freshness: Some(v1::Freshness {
+                server_id,
+                ..v1::Freshness::default()
+            }),
+            cluster_id: Bytes::from_static(cluster_id),
+            servers: vec![v1::cluster_status::Server::default(); servers],
+            ..v1::ClusterStatus::default()
+        };
+        let found = |answer| trouble(2, Some(&ours), answer);
+        assert_eq!(found(Ok(answer(2, b"ours", 3))), None);
+        assert_eq!(found(Ok(answer(2, b"", 3))), None, "not applied yet");
+        for (answer, word) in [
+            (Err("refused".to_owned()), "does not answer (refused)"),
+            (Ok(answer(3, b"ours", 3)), "that is server 3"),
+            (Ok(answer(2, b"", 0)), "belongs to no cluster"),
+            (Ok(answer(2, b"theirs", 3)), "another cluster"),
+        ] {
+            let told = found(answer).unwrap();
+            assert!(told.contains(word), "{told}");
+        }
+    }
 
     #[test]
     fn a_callers_deadline_is_read() {

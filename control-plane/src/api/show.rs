@@ -1,5 +1,7 @@
 //! State and soft state as operators see them.
 
+use std::collections::BTreeMap;
+
 use annulus_membership::{
     ChangePhase, ChangeRecord, NodeReport, Reports, RingCommand, RingState, State, TransitionState,
     waiting_for,
@@ -19,7 +21,12 @@ pub(super) fn ring(
 ) -> v1::RingStatus {
     let now_ms = context.clock.now_ms();
     context.links.while_leading(name, |reports| {
-        let shortfall = ring.shortfall();
+        // Before it is founded nothing is missing: no list was ever made.
+        let shortfall = if ring.founded {
+            ring.shortfall()
+        } else {
+            annulus_ring::place::Shortfall::default()
+        };
         let replication = ring.config.replication;
         let waiting = reports.map(|reports| waiting_for(state, ring, reports, now_ms));
         let mut warnings = ring.warnings();
@@ -85,8 +92,8 @@ pub(super) fn ring(
 }
 
 /// Members by the epoch they adopted, sorted; 0: nothing said on a link to this leader.
-pub(crate) fn adopted(ring: &RingState, reports: &Reports) -> std::collections::BTreeMap<u64, u32> {
-    let mut counts = std::collections::BTreeMap::new();
+pub(crate) fn adopted(ring: &RingState, reports: &Reports) -> BTreeMap<u64, u32> {
+    let mut counts = BTreeMap::new();
     for member in ring.members.values() {
         let report = reports.node(&member.node_id);
         let report = report.filter(|report| report.incarnation == member.incarnation);
@@ -278,13 +285,15 @@ fn is_verified(
     }
 }
 
-/// The whole cluster, as this server sees it.
+/// The whole cluster, as this server sees it; `troubles` by server id.
 pub(super) fn cluster(
     context: &Context,
     rings: Vec<v1::RingStatus>,
     freshness: v1::Freshness,
+    mut troubles: BTreeMap<u64, String>,
 ) -> v1::ClusterStatus {
     let standing = context.node.standing();
+    let answered = context.node.answered();
     let cluster_id = context.node.shared().read(|state, _| state.cluster_id);
     let leader = standing.leader.as_ref();
     v1::ClusterStatus {
@@ -305,6 +314,10 @@ pub(super) fn cluster(
                 endpoint: server.endpoint.clone(),
                 voter: server.voter,
                 matched_index: server.matched,
+                heard_ms_ago: answered
+                    .get(id)
+                    .map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
+                trouble: troubles.remove(id),
             })
             .collect(),
         rings,

@@ -55,6 +55,17 @@ pub(crate) enum ApiError {
         /// It may do later.
         silent: bool,
     },
+    /// Founded already, and this server does not know.
+    #[error(
+        "server {member} belongs to a cluster of these very servers, and server {own}, which was \
+         asked, does not know it: it was started without its own data directory; give it that one back"
+    )]
+    Forgotten {
+        /// Who was asked.
+        own: u64,
+        /// Who knows better.
+        member: u64,
+    },
     /// Not kept.
     #[error("ring {ring} keeps no epoch {epoch}; kept are {oldest} to {newest}")]
     UnknownEpoch {
@@ -101,7 +112,10 @@ pub(crate) enum ApiError {
         reason: String,
     },
     /// No cluster yet.
-    #[error("the cluster is not initialised; run `annulus cluster init` once, against any server")]
+    #[error(
+        "this server belongs to no cluster: `annulus cluster init` founds one, once; if it belonged \
+         to one, it was started without its own data directory"
+    )]
     NotInitialised,
     /// It may have been done.
     #[error("the outcome is unknown: {0}; ask again with the same request id")]
@@ -141,7 +155,9 @@ impl ApiError {
                 InitError::Fatal { .. } => Code::Unavailable,
             },
             Self::BadPeer { silent: true, .. } => Code::Unavailable,
-            Self::BadPeer { silent: false, .. } => Code::FailedPrecondition,
+            Self::BadPeer { silent: false, .. } | Self::Forgotten { .. } => {
+                Code::FailedPrecondition
+            }
             Self::UnknownEpoch { .. } => Code::NotFound,
             Self::NoQuorum { .. }
             | Self::NoLeader { .. }
@@ -180,6 +196,7 @@ impl ApiError {
             Self::Init(InitError::Fatal { .. }) | Self::Stopping(_) => "Stopping",
             Self::BadPeer { silent: true, .. } => "ServerSilent",
             Self::BadPeer { silent: false, .. } => "ServerDiffers",
+            Self::Forgotten { .. } => "ServerForgot",
             Self::UnknownEpoch { .. } => "UnknownEpoch",
             Self::NoQuorum { .. } => "NoQuorum",
             Self::NoLeader { .. } => "NoLeader",
@@ -220,6 +237,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::AlreadyInitialised
         | Rejection::SingleReplica
         | Rejection::NotFounded { .. }
+        | Rejection::NotLinked { .. }
         | Rejection::NoFounders
         | Rejection::FounderChanged { .. }
         | Rejection::TooFewNodes { .. }

@@ -114,6 +114,16 @@ impl Watch {
     }
 }
 
+fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unspecified => "none",
+        Reason::Shutdown => "this server stops",
+        Reason::Behind => "this server hears no leader",
+        Reason::UnknownRing => "the ring is not known here",
+        Reason::Ahead => "the reader is ahead of this server",
+    }
+}
+
 fn text_of(watcher: String) -> Result<String, ApiError> {
     if watcher.len() > MAX_WATCHER_BYTES {
         let found = watcher.len();
@@ -192,7 +202,7 @@ impl Reader {
 
     fn bye(&self, reason: Reason) -> Event {
         tracing::info!(
-            ring = %self.ring, epoch = %self.have.1, reason = reason.as_str_name(),
+            ring = %self.ring, epoch = %self.have.1, reason = words(reason),
             "watch stream ends"
         );
         Event::Bye(v1::Bye {

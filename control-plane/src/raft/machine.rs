@@ -43,7 +43,11 @@ impl Machine {
         }
     }
 
-    fn apply_one(&mut self, entry: &annulus_membership::Entry) -> Outcome {
+    fn apply_one(
+        &mut self,
+        entry: &annulus_membership::Entry,
+        news: &mut BTreeMap<RingName, News>,
+    ) -> Outcome {
         let (outcome, published) = self.shared.write(|Inner { state, shelf }| {
             let effect = state.apply(entry);
             let published = effect.published.map(|ring| {
@@ -58,8 +62,8 @@ impl Machine {
             (effect.outcome, published)
         });
         if let Some((ring, epoch)) = published {
-            tracing::info!(%ring, epoch = epoch.1.0, "epoch published");
-            Arc::make_mut(&mut self.epochs).insert(ring, epoch);
+            Arc::make_mut(&mut self.epochs).insert(ring.clone(), epoch);
+            news.entry(ring).or_default().add(epoch.1);
         }
         outcome
     }
@@ -77,6 +81,21 @@ impl Machine {
             last_log_id: self.last_applied,
             last_membership: self.membership.clone(),
         }
+    }
+}
+
+/// What one run of entries published of a ring. A start replays many at once: each would be a line
+/// in the log.
+#[derive(Clone, Copy, Debug, Default)]
+struct News {
+    count: u32,
+    newest: Epoch,
+}
+
+impl News {
+    fn add(&mut self, epoch: Epoch) {
+        self.count += 1;
+        self.newest = epoch;
     }
 }
 
@@ -115,6 +134,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     where
         Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
+        let mut news = BTreeMap::new();
         while let Some((entry, responder)) = entries.try_next().await? {
             self.last_applied = Some(entry.log_id);
             let outcome = match &entry.payload {
@@ -122,7 +142,9 @@ impl RaftStateMachine<TypeConfig> for Machine {
                 EntryPayload::Normal(logged) => {
                     // A panic in the core would leave raft running with a dead machine: as an
                     // error it ends the process, with its reason.
-                    let applied = catch_unwind(AssertUnwindSafe(|| self.apply_one(logged.entry())));
+                    let applied = catch_unwind(AssertUnwindSafe(|| {
+                        self.apply_one(logged.entry(), &mut news)
+                    }));
                     applied.map_err(|_| {
                         io::Error::other(format!("applying entry {} panicked", entry.log_id))
                     })?
@@ -136,6 +158,13 @@ impl RaftStateMachine<TypeConfig> for Machine {
             self.publish();
             if let Some(responder) = responder {
                 responder.send(outcome);
+            }
+        }
+        for (ring, News { count, newest }) in news {
+            if count == 1 {
+                tracing::info!(%ring, epoch = newest.0, "epoch published");
+            } else {
+                tracing::info!(%ring, epoch = newest.0, count, "epochs published, up to this one");
             }
         }
         Ok(())

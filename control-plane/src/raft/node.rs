@@ -305,6 +305,19 @@ impl Node {
             .last_heard(&self.inner.raft.metrics().borrow_watched())
     }
 
+    /// As leader: how long ago each other server last answered, heartbeats included; without those
+    /// that have not answered this leader yet. Empty elsewhere.
+    #[must_use]
+    pub fn answered(&self) -> BTreeMap<u64, Duration> {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let others = metrics.heartbeat.iter().flatten();
+        others
+            .filter(|(id, _)| **id != self.inner.server_id)
+            .filter_map(|(id, at)| Some((*id, at.as_ref()?.elapsed())))
+            .collect()
+    }
+
     /// The gRPC service of the other servers; limits on message size are set.
     #[must_use]
     pub fn service(&self) -> v1::raft_server::RaftServer<RaftService> {

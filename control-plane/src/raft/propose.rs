@@ -23,6 +23,10 @@ pub const MAX_ENTRY_BYTES: u64 = 8 << 20;
 /// Between two tries, unless something changes before.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a request waits for somebody to lead: the longest election with lost rounds. After it
+/// nobody does, which the caller should hear before its own deadline.
+const ELECTION: Duration = Duration::from_secs(3);
+
 /// What became of one try.
 pub(super) enum Attempt {
     Done(Outcome),
@@ -73,6 +77,7 @@ pub(super) async fn propose(
     let until = Instant::now() + deadline;
     let mut perhaps: Option<String> = None;
     let mut last: Option<(String, String)> = None;
+    let mut nobody_since: Option<Instant> = None;
     loop {
         if let Some(reason) = node.fatal_reason() {
             return Err(match perhaps {
@@ -105,7 +110,10 @@ pub(super) async fn propose(
             Attempt::Perhaps(reason) => perhaps = Some(reason),
             Attempt::Refused(error) => return Err(error),
         }
-        if left(until).is_zero() {
+        let nobody_leads = matches!(route(&node.standing()), Ok(Route::Nobody));
+        nobody_since = nobody_leads.then(|| nobody_since.unwrap_or_else(Instant::now));
+        let in_vain = nobody_since.is_some_and(|since| since.elapsed() >= ELECTION);
+        if left(until).is_zero() || (in_vain && perhaps.is_none()) {
             break;
         }
         pause(node, until).await;

@@ -45,7 +45,20 @@ impl KvClient {
         items: &[BatchItem],
         options: WriteOptions,
     ) -> Vec<Result<Written, Error>> {
-        let deadline = Deadline::from(options.deadline.unwrap_or(self.deadline)).at();
+        self.batch_while(items, options, None, &|_| {}).await
+    }
+
+    /// [`Self::batch`] that also gives up when nothing was acknowledged for `patience`, and calls
+    /// `tell` with how many writes each answer acknowledged.
+    pub(crate) async fn batch_while(
+        &self,
+        items: &[BatchItem],
+        options: WriteOptions,
+        patience: Option<Duration>,
+        tell: &(dyn Fn(usize) + Sync),
+    ) -> Vec<Result<Written, Error>> {
+        let last = Deadline::from(options.deadline.unwrap_or(self.deadline)).at();
+        let mut progress = Instant::now();
         let mut results: Vec<Option<Result<Written, Error>>> = items
             .iter()
             .map(|item| limits::check_write(&item.key, item.value.as_deref()).err())
@@ -53,6 +66,7 @@ impl KvClient {
             .collect();
         let mut pause = PAUSES.0;
         loop {
+            let deadline = patience.map_or(last, |patience| last.min(progress + patience));
             let left: Vec<usize> = (0..items.len())
                 .filter(|place| is_open(results[*place].as_ref()))
                 .collect();
@@ -62,9 +76,7 @@ impl KvClient {
             let lots = match self.lots(items, &left, deadline).await {
                 Ok(lots) => lots,
                 Err(text) => {
-                    fill(&mut results, &left, || {
-                        Error::RefusedWrite(unavailable(text.clone()))
-                    });
+                    fill(&mut results, &left, || Error::NoRoute(text.clone()));
                     break;
                 }
             };
@@ -76,13 +88,19 @@ impl KvClient {
                 .buffer_unordered(AT_ONCE);
             let mut behind = None;
             while let Some((lot, came)) = rounds.next().await {
+                let written = came.iter().filter(|came| matches!(came, Came::Written(_)));
+                let written = written.count();
+                if written > 0 {
+                    progress = Instant::now();
+                    tell(written);
+                }
                 for (place, came) in lot.places.into_iter().zip(came) {
                     let result = match came {
                         Came::Written(written) => Ok(written),
                         Came::Unknown(text) => Err(Error::Unknown(text)),
                         Came::Again(error) | Came::Over(error) => Err(error),
                     };
-                    if let Err(Error::RefusedWrite(refused)) = &result
+                    if let Err(Error::RefusedWrite { refused, .. }) = &result
                         && refused.epoch > lot.target.stamp.epoch
                     {
                         behind = behind.max(Some(refused.epoch));
@@ -93,6 +111,7 @@ impl KvClient {
             let again = results
                 .iter()
                 .any(|result| goes_on(result.as_ref(), options.idempotent));
+            let deadline = patience.map_or(last, |patience| last.min(progress + patience));
             if !again || Instant::now() + pause >= deadline {
                 break;
             }
@@ -182,36 +201,35 @@ impl KvClient {
         };
         let mut stub = match self.stub(&lot.target) {
             Ok(stub) => stub,
-            Err(error) => return all(count, || again(error.to_string())),
+            Err(error) => return all(count, || not_reached(lot, error.to_string())),
         };
         let response = match timeout_at(lot.target.deadline, stub.batch(request)).await {
             Ok(Ok(response)) => response.into_inner(),
             Ok(Err(status)) => {
                 return match broken(&status) {
                     annulus_client::CallError::Unavailable(text) => {
-                        all(count, || again(text.to_string()))
+                        all(count, || not_reached(lot, text.to_string()))
                     }
-                    error => all(count, || Came::Unknown(error.to_string())),
+                    error => all(count, || Came::Unknown(at(lot, &error.to_string()))),
                 };
             }
             Err(_) => {
                 return all(count, || {
-                    Came::Unknown("no answer before the deadline".into())
+                    Came::Unknown(at(lot, "no answer in the time given"))
                 });
             }
         };
         self.note(&lot.target, response.epoch);
         if response.results.len() != count {
             let found = response.results.len();
-            return all(count, || {
-                Came::Unknown(format!("{found} results for {count} writes"))
-            });
+            let what = format!("{found} results for {count} writes");
+            return all(count, || Came::Unknown(at(lot, &what)));
         }
         let epoch = Epoch(response.epoch);
         response
             .results
             .into_iter()
-            .map(|result| came(result, epoch))
+            .map(|result| came(lot, result, epoch))
             .collect()
     }
 }
@@ -223,13 +241,20 @@ fn is_open(result: Option<&Result<Written, Error>>) -> bool {
 /// Whether a write that came to this is sent again.
 fn goes_on(result: Option<&Result<Written, Error>>, idempotent: bool) -> bool {
     match result {
-        Some(Err(error @ Error::RefusedWrite(_))) => error.is_retryable(),
+        Some(Err(error @ (Error::RefusedWrite { .. } | Error::NotReached { .. }))) => {
+            error.is_retryable()
+        }
         Some(Err(Error::Unknown(_))) => idempotent,
         Some(Ok(_) | Err(_)) | None => false,
     }
 }
 
-fn came(result: pb::WriteResult, epoch: Epoch) -> Came {
+fn came(lot: &Lot, result: pb::WriteResult, epoch: Epoch) -> Came {
+    let refuse = |refused| Error::RefusedWrite {
+        node: lot.target.node_id.clone(),
+        endpoint: lot.target.endpoint.clone(),
+        refused,
+    };
     match result.result {
         Some(pb::write_result::Result::Written(version)) => Came::Written(Written {
             version: version.into(),
@@ -238,24 +263,28 @@ fn came(result: pb::WriteResult, epoch: Epoch) -> Came {
         Some(pb::write_result::Result::Refused(refused)) => {
             let refused = Refused::from(refused);
             match refused.cause {
-                Cause::Unknown(text) => Came::Unknown(text),
-                Cause::Invalid { .. } => Came::Over(Error::RefusedWrite(refused)),
-                _ => Came::Again(Error::RefusedWrite(refused)),
+                Cause::Unknown(text) => Came::Unknown(at(lot, &text)),
+                Cause::Invalid { .. } => Came::Over(refuse(refused)),
+                _ => Came::Again(refuse(refused)),
             }
         }
         None => Came::Unknown("the node's answer says nothing".to_owned()),
     }
 }
 
-fn unavailable(text: String) -> Refused {
-    Refused {
-        epoch: Epoch(0),
-        cause: Cause::Unavailable(text),
-    }
+fn not_reached(lot: &Lot, why: String) -> Came {
+    Came::Again(Error::NotReached {
+        node: lot.target.node_id.clone(),
+        endpoint: lot.target.endpoint.clone(),
+        why,
+    })
 }
 
-fn again(text: String) -> Came {
-    Came::Again(Error::RefusedWrite(unavailable(text)))
+fn at(lot: &Lot, what: &str) -> String {
+    let Target {
+        node_id, endpoint, ..
+    } = &lot.target;
+    format!("{node_id} at {endpoint}: {what}")
 }
 
 fn all(count: usize, came: impl Fn() -> Came) -> Vec<Came> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -37,7 +37,11 @@ pub(super) struct Writer {
 impl Writer {
     /// Works until stopped; what is under way then is finished.
     pub async fn run(mut self, stop: CancellationToken) -> Vec<History> {
-        let mut pace = self.pace.map(interval);
+        // Writers that all began at once would begin with a burst of one operation each.
+        let mut pace = self.pace.map(|pace| {
+            let first = pace.mul_f64(self.random.f64());
+            interval_at(Instant::now() + first, pace)
+        });
         if let Some(pace) = &mut pace {
             // A writer that was held up goes on at its pace; it does not catch up in a burst.
             pace.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -242,7 +242,7 @@ impl World {
 
     pub fn found(&mut self, nodes: &[&str], accept: bool) -> Result<(), Rejection> {
         let nodes: Vec<NodeId> = nodes.iter().map(|id| NodeId::new(id).unwrap()).collect();
-        let command = found_command(&self.state, &self.ring, &nodes, &self.reports, accept)?;
+        let command = found_command(&self.state, &self.ring, &nodes, &self.reports, accept, 0)?;
         self.ring_command(command)
     }
 
