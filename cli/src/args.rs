@@ -1,6 +1,6 @@
 //! The command line: every command, option and default, in one place.
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use annulus_ring::{NodeId, RingName, Zone};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
@@ -125,7 +125,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// This server's number in the cluster, from 1; never reused
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
     pub id: Option<u64>,
     /// Address to listen on
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
@@ -198,7 +198,7 @@ pub enum RingCommand {
         /// Which ring
         ring: RingName,
         /// Which epoch, from 1 [default: the newest]
-        #[arg(long, value_parser = value_parser!(u64).range(1..))]
+        #[arg(long, value_parser = from_one::<u64>)]
         epoch: Option<u64>,
         /// Answer from the asked server's own state, whatever its age
         #[arg(long)]
@@ -246,7 +246,7 @@ pub struct CreateArgs {
     /// Its name
     pub ring: RingName,
     /// Cut the circle into 2^K ranges
-    #[arg(long, value_name = "K", default_value_t = 14, value_parser = value_parser!(u8).range(1..=20))]
+    #[arg(long, value_name = "K", default_value_t = 14, value_parser = value_parser!(u8).range(slot_bits()))]
     pub slot_bits: u8,
     /// Replicas of a range
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=7))]
@@ -387,7 +387,7 @@ pub struct WatchArgs {
     /// Which ring
     pub ring: RingName,
     /// End after this many epochs
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
     pub count: Option<u64>,
 }
 
@@ -478,7 +478,7 @@ pub struct KvLoadArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub run: Option<Duration>,
     /// Aim of --run, in operations a second [default: as fast as it goes]
-    #[arg(long, value_name = "N", requires = "run", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "run", value_parser = from_one::<u32>)]
     pub rate: Option<u32>,
 }
 
@@ -528,6 +528,20 @@ pub struct KvServeArgs {
 
 /// The weight of a node that says none.
 pub const DEFAULT_WEIGHT: u32 = 100;
+
+/// The limits of k, as clap wants them.
+fn slot_bits() -> std::ops::RangeInclusive<i64> {
+    let limits = annulus_ring::slots::SLOT_BITS;
+    i64::from(*limits.start())..=i64::from(*limits.end())
+}
+
+/// A number without an upper bound of its own; 0 would silently mean the default somewhere.
+fn from_one<T: FromStr + PartialEq + From<u8>>(text: &str) -> Result<T, String> {
+    match text.parse::<T>() {
+        Ok(number) if number != T::from(0) => Ok(number),
+        Ok(_) | Err(_) => Err("expected a number, 1 or more".to_owned()),
+    }
+}
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_duration(text)?;
@@ -635,8 +649,8 @@ mod tests {
         ] {
             let words = ["annulus"].into_iter().chain(line.split(' '));
             let error = Cli::try_parse_from(words).expect_err(line).to_string();
-            assert!(error.contains(flag) && error.contains("1.."), "{error}");
-            assert!(!error.contains("non-zero"), "{error}");
+            let limits = error.contains("1..=") || error.contains("1 or more");
+            assert!(error.contains(flag) && limits, "{error}");
         }
     }
 

@@ -59,7 +59,7 @@ fn for_people(error: &toml::de::Error) -> String {
         .trim_end()
         .replace("a nonzero u64", "a number from 1")
         .replace("a nonzero u32", "a number from 1")
-        .replace("socket address", "an address, as IP:PORT")
+        .replace("invalid socket address syntax", "not an address as IP:PORT")
         .replace('\n', "\n    ")
 }
 

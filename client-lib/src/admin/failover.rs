@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::Future,
+    time::Duration,
 };
 
 use annulus_ring::Endpoint;
@@ -37,6 +38,9 @@ impl Manner {
         }
     }
 }
+
+/// The connection has a timer of its own for the deadline that a request carries; ours says more.
+const AFTER_OURS: Duration = Duration::from_millis(50);
 
 /// What every server met last, and whether one may have done it.
 #[derive(Debug, Default)]
@@ -190,7 +194,7 @@ impl AdminClient {
         // The server ends what it does in time to say what it knows: an answer that comes after we
         // stopped listening is an unknown outcome.
         let mut request = Request::new(request);
-        request.set_timeout(until.saturating_duration_since(Instant::now()));
+        request.set_timeout(until.saturating_duration_since(Instant::now()) + AFTER_OURS);
         let made = match timeout_at(until, call(wire, request)).await {
             Ok(Ok(answer)) => {
                 self.endpoints.note_good(&endpoint);

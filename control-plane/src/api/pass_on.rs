@@ -24,7 +24,7 @@ const PROBE: Duration = Duration::from_millis(500);
 /// How long a call waits for an election, at most.
 const ELECTION: Duration = Duration::from_secs(3);
 /// Left of a caller's deadline for the way back of our answer.
-const WAY_BACK: Duration = Duration::from_millis(100);
+const WAY_BACK: Duration = Duration::from_millis(200);
 
 /// One call's deadline and whether it came from another server.
 #[derive(Clone, Copy, Debug)]
