@@ -1,7 +1,7 @@
 //! The main job, on real processes: a join and a drain under load, the leader killed in the middle
 //! of copying, and no acknowledged write lost on the way.
 //!
-//! Copying is throttled, and the servers publish at most one epoch in one and a half seconds, so
+//! Copying is throttled, and the servers publish at most one epoch in two seconds, so
 //! that each step lasts long enough for many writes to fall into it.
 
 mod prober;
@@ -24,7 +24,7 @@ const RING: &str = "main";
 /// Acknowledged writes on moving ranges that each step must see.
 const WRITES_PER_STEP: usize = 200;
 /// Least time between two epochs.
-const EPOCH_INTERVAL: Duration = Duration::from_millis(1_500);
+const EPOCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes a second that a gainer copies: so slowly that copying takes seconds.
 const THROTTLE: u64 = 16_000;
 /// Acknowledged writes that are looked for in every member's own copy after a switch.
