@@ -3,7 +3,7 @@
 use std::{process::Stdio, time::Duration};
 
 use annulus_tests::{
-    cluster::{CHANGE, Cluster, NodePlan, RingPlan, SOON},
+    cluster::{Cluster, NodePlan, RingPlan, SOON},
     ports,
     wait::until,
 };
@@ -14,6 +14,8 @@ use tokio::{
 };
 
 const NODES: [(&str, &str); 3] = [("n1", "z1"), ("n2", "z2"), ("n3", "z3")];
+/// What all that `dev` does may take on a machine that is busy with other things.
+const STORY: Duration = Duration::from_secs(400);
 /// What a refusal may take that waits for nothing.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
@@ -51,11 +53,18 @@ async fn is_in_trouble(cluster: &Cluster, id: usize, wanted: bool) -> String {
 async fn a_server_that_is_down_or_stands_still_is_named_by_both_screens() {
     let mut cluster = Cluster::start(crate::BINARY).await;
     let down = (cluster.leader().await + 1) % 3;
-    is_in_trouble(&cluster, down + 1, false).await;
-    let heard = row(&cluster, down + 1).await;
-    assert!(heard["heard_ms_ago"].is_string(), "{heard}");
+    // A leader of this very moment has not heard it yet.
+    until(SOON, "the leader to hear all", || async {
+        let row = row(&cluster, down + 1).await;
+        let is_well = row["heard_ms_ago"].is_string() && row["trouble"].is_null();
+        if is_well {
+            Ok(())
+        } else {
+            Err(row.to_string())
+        }
+    })
+    .await;
     let name = format!("server {} at {}", down + 1, cluster.endpoints[down]);
-    let all = cluster.endpoints.clone();
 
     cluster.servers[down].pause();
     let trouble = is_in_trouble(&cluster, down + 1, true).await;
@@ -64,14 +73,23 @@ async fn a_server_that_is_down_or_stands_still_is_named_by_both_screens() {
     is_in_trouble(&cluster, down + 1, false).await;
 
     cluster.servers[down].kill().await;
-    is_in_trouble(&cluster, down + 1, true).await;
-    for args in [&["status"][..], &["cluster", "status"]] {
-        let ran = cluster.annulus_at(&all, args).await.done();
-        let warning = format!("WARNING: {name} does not answer");
-        assert!(ran.stdout.contains(&warning), "{ran:#?}");
+    let warning = format!("WARNING: {name} does not answer");
+    for (args, words) in [
+        (&["status"][..], vec![&*warning]),
+        (&["cluster", "status"], vec![&*warning, "DOWN"]),
+    ] {
+        // There may be an election on the way.
+        until(SOON, format!("{args:?} to warn of {name}"), || async {
+            let ran = cluster.annulus(args).await;
+            let warns = words.iter().all(|word| ran.stdout.contains(word));
+            if ran.code == 0 && warns {
+                Ok(())
+            } else {
+                Err(format!("{ran:?}"))
+            }
+        })
+        .await;
     }
-    let ran = cluster.annulus(&["cluster", "status"]).await.done();
-    assert!(ran.stdout.contains("DOWN"), "{ran:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -292,7 +310,7 @@ async fn dev_that_serves_ends_well_when_it_is_told_to_end() {
             }
         }
     };
-    let served = tokio::time::timeout(CHANGE, serving).await;
+    let served = tokio::time::timeout(STORY, serving).await;
     assert!(served.is_ok(), "{said}");
     let pid = dev.id().expect("it runs");
     let interrupt = std::process::Command::new("sh")
