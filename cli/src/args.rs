@@ -531,7 +531,7 @@ pub const DEFAULT_WEIGHT: u32 = 100;
 
 /// The limits of k, as clap wants them.
 fn slot_bits() -> std::ops::RangeInclusive<i64> {
-    let limits = annulus_ring::slots::SLOT_BITS;
+    let limits = annulus_control_plane::SLOT_BITS;
     i64::from(*limits.start())..=i64::from(*limits.end())
 }
 

@@ -38,5 +38,6 @@ mod publish;
 pub mod raft;
 mod server;
 
+pub use annulus_membership::SLOT_BITS;
 pub use config::{Config, ConfigError};
 pub use server::{Ended, Server, StartError, Wiring};
