@@ -194,13 +194,7 @@ impl Adopter {
                 None => Ok(()),
             },
             Order::StandAside => {
-                if let Some(current) = self.current.clone() {
-                    self.obey(&current.view, None);
-                    self.current = Some(Current {
-                        own: None,
-                        ..current
-                    });
-                }
+                self.serve_nothing();
                 Ok(())
             }
             Order::Discard(answer) => {
@@ -231,6 +225,12 @@ impl Adopter {
         self.gone.clear();
         self.shared.board.session(None);
         info!(birth = %format_args!("{:032x}", known.birth), "data set aside, a new life begins");
+        self.serve_nothing();
+        Ok(())
+    }
+
+    /// As somebody who is no member, until a view is adopted again.
+    fn serve_nothing(&mut self) {
         if let Some(current) = self.current.clone() {
             self.obey(&current.view, None);
             self.current = Some(Current {
@@ -238,7 +238,6 @@ impl Adopter {
                 ..current
             });
         }
-        Ok(())
     }
 
     /// Takes in a view; an older one than is known is dropped.
