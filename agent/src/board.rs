@@ -40,6 +40,9 @@ pub(crate) struct News {
     pub copied_bytes: u64,
     pub free_bytes: u64,
     pub unheld: u32,
+    pub behind: u32,
+    pub fenced: Option<u64>,
+    pub succeeded: Option<(u64, Vec<NodeId>)>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +57,9 @@ struct Facts {
     copied_bytes: u64,
     free_bytes: u64,
     unheld: u32,
+    behind: u32,
+    fenced: Option<u64>,
+    succeeded: Option<(u64, Vec<NodeId>)>,
     // What the open link has not been told.
     new_slots: BTreeSet<(SessionId, Slot)>,
     new_digests: BTreeSet<(SessionId, Slot, NodeId)>,
@@ -189,6 +195,37 @@ impl Board {
         }
     }
 
+    /// Ranges that list this node, that another owns, and of which something is missing here.
+    pub(crate) fn behind(&self, ranges: u32) {
+        let mut facts = self.facts();
+        if facts.behind != ranges {
+            facts.behind = ranges;
+            facts.news = true;
+            drop(facts);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The failover whose owner is refused here, with nothing older in flight.
+    pub(crate) fn fenced(&self, wave: Option<u64>) {
+        self.change(|facts| facts.fenced = wave);
+    }
+
+    /// The failover of [`Board::fenced`].
+    pub(crate) fn fenced_wave(&self) -> Option<u64> {
+        self.facts().fenced
+    }
+
+    /// The failover for which the tails of these nodes are stored.
+    pub(crate) fn succeeded(&self, succeeded: Option<(u64, Vec<NodeId>)>) {
+        self.change(|facts| facts.succeeded = succeeded);
+    }
+
+    /// The failover of [`Board::succeeded`].
+    pub(crate) fn succeeded_wave(&self) -> Option<u64> {
+        self.facts().succeeded.as_ref().map(|(wave, _)| *wave)
+    }
+
     /// Forgets what was said of sessions that are over, so that memory stays bounded, and starts
     /// the count of copied bytes anew.
     pub(crate) fn session(&self, running: Option<SessionId>) {
@@ -255,6 +292,9 @@ impl Board {
             copied_bytes: facts.copied_bytes,
             free_bytes: facts.free_bytes,
             unheld: facts.unheld,
+            behind: facts.behind,
+            fenced: facts.fenced,
+            succeeded: facts.succeeded.clone(),
             ..News::default()
         };
         // Deletions were told once the link took the report; a lost one is made up for by the

@@ -7,11 +7,15 @@ use annulus_proto::{
     v1,
 };
 use annulus_ring::{Endpoint, NodeId, Position, SessionId, Slot};
+use bytes::Bytes;
 use tonic::{Code, Status, Streaming};
+use tracing::info;
 
 use crate::{
+    peer::{CHUNK_BYTES, CHUNK_RECORDS},
     shared::Shared,
-    store::{Copy, DigestAt, Record, StoreError},
+    store::{Copy, DigestAt, Record, StoreError, Stray},
+    view::NodeView,
 };
 
 /// Why nothing (more) came. Everything here is worth another try, some only under another view.
@@ -77,6 +81,15 @@ enum Purpose {
     Copy,
     /// A tail: everything up to its cut is then held.
     Repair,
+    /// What a member holds of a reign that is refused: nothing follows about holes.
+    Fenced,
+}
+
+/// How a stream of records ended.
+struct End {
+    cut: Position,
+    /// Where the source's copy stood when its reign began.
+    fork: Option<Position>,
 }
 
 /// A slot's owner, as the present view names it.
@@ -107,19 +120,22 @@ impl Shared {
             return Err(FetchError::OwnOwner { slot });
         }
         let peer = view.peer(owner, None).ok_or(FetchError::NoOwner { slot })?;
-        let stamp = PeerStamp {
+        Ok(Source {
+            node: peer.node_id,
+            endpoint: peer.endpoint,
+            stamp: self.stamp(&view, slot),
+        })
+    }
+
+    fn stamp(&self, view: &NodeView, slot: Slot) -> PeerStamp {
+        PeerStamp {
             ring: self.config.ring.clone(),
             generation: view.generation(),
             epoch: view.epoch(),
             reign: view.reign(slot),
             node_id: self.config.node_id.clone(),
             incarnation: view.incarnation.unwrap_or_default(),
-        };
-        Ok(Source {
-            node: peer.node_id,
-            endpoint: peer.endpoint,
-            stamp,
-        })
+        }
     }
 
     /// Copies the whole range into the session's staging copy and marks it complete. Throttled,
@@ -146,7 +162,7 @@ impl Shared {
             .map_err(|status| source.answered(&status))?
             .into_inner();
         let copy = Copy::Staging(session);
-        let cut = self
+        let End { cut, .. } = self
             .drink(&source, stream, slot, copy, Purpose::Copy)
             .await?;
         self.store
@@ -156,7 +172,9 @@ impl Shared {
     }
 
     /// Closes the holes of a copy: everything the owner has above the copy's watermark. Where the
-    /// copy is of an older reign this brings the base of the owner's. The owner's cut.
+    /// copy is of an older reign this brings the base of the owner's, and takes out what the owner
+    /// lacks ([`Self::sift`]), or a deposed owner's strays would keep digests apart for ever (story
+    /// F10). The owner's cut.
     pub(crate) async fn repair(
         self: &Arc<Self>,
         slot: Slot,
@@ -178,11 +196,143 @@ impl Shared {
         let stream = stream
             .map_err(|status| source.answered(&status))?
             .into_inner();
-        self.drink(&source, stream, slot, copy, Purpose::Repair)
-            .await
+        let End { cut, fork } = self
+            .drink(&source, stream, slot, copy, Purpose::Repair)
+            .await?;
+        if from.is_none_or(|held| held.reign < cut.reign) {
+            // The fork speaks of the reign before; who comes from an older one compares all.
+            let above = fork.filter(|fork| from.is_some_and(|held| held.reign == fork.reign));
+            self.sift(&source, slot, copy, session, above).await?;
+        }
+        // Only now: a watermark in a reign says that its base is held, and nothing else of before.
+        self.store
+            .call(move |store| store.merge(slot, copy, Vec::new(), Some(cut)))
+            .await?;
+        Ok(cut)
     }
 
-    /// Merges a stream chunk by chunk. A repair's last chunk goes in with the cut as `through`.
+    /// Gives up every record of an older reign above `above` that the owner does not hold so. Costs
+    /// a pass over the versions above `above`, and their keys over the wire.
+    async fn sift(
+        self: &Arc<Self>,
+        source: &Source,
+        slot: Slot,
+        copy: Copy,
+        session: u64,
+        above: Option<Position>,
+    ) -> Result<(), FetchError> {
+        let reign = source.stamp.reign;
+        let suspects = move |store: &dyn crate::store::RangeStore| {
+            let of_before = |held: &Result<(Bytes, Position), StoreError>| match held {
+                Ok((_, version)) => version.reign < reign,
+                Err(_) => true,
+            };
+            let versions = store.versions(slot, copy, above)?;
+            versions.filter(of_before).collect::<Result<Vec<_>, _>>()
+        };
+        let mut suspects = self.store.call(suspects).await?;
+        while !suspects.is_empty() {
+            let mut bytes = 0;
+            let fits = |(key, _): &&(Bytes, Position)| {
+                bytes += key.len();
+                bytes <= CHUNK_BYTES
+            };
+            let count = suspects.iter().take(CHUNK_RECORDS).take_while(fits).count();
+            let rest = suspects.split_off(count.max(1));
+            let asked = std::mem::replace(&mut suspects, rest);
+            self.sift_some(source, slot, copy, session, asked).await?;
+        }
+        Ok(())
+    }
+
+    async fn sift_some(
+        self: &Arc<Self>,
+        source: &Source,
+        slot: Slot,
+        copy: Copy,
+        session: u64,
+        asked: Vec<(Bytes, Position)>,
+    ) -> Result<(), FetchError> {
+        let wrong = |error| FetchError::Message {
+            source_node: source.node.clone(),
+            error,
+        };
+        let held = asked.iter().map(|(key, version)| v1::KeyVersion {
+            key: key.clone(),
+            version: Some((*version).into()),
+        });
+        let request = v1::SiftRequest {
+            stamp: Some(source.stamp.clone().into()),
+            session,
+            slot: slot.0,
+            held: held.collect(),
+        };
+        let answer = self.peer(&source.endpoint)?.sift(request).await;
+        let mut stream = answer
+            .map_err(|status| source.answered(&status))?
+            .into_inner();
+        while let Some(chunk) = stream
+            .message()
+            .await
+            .map_err(|status| source.answered(&status))?
+        {
+            let mut strays = Vec::with_capacity(chunk.strays.len());
+            for stray in chunk.strays {
+                let at = usize::try_from(stray.at).unwrap_or(usize::MAX);
+                let Some((key, version)) = asked.get(at) else {
+                    return Err(FetchError::Torn {
+                        source_node: source.node.clone(),
+                    });
+                };
+                strays.push(Stray {
+                    key: key.clone(),
+                    version: *version,
+                    instead: stray.instead.map(record).transpose().map_err(wrong)?,
+                });
+            }
+            let count = strays.len();
+            info!(%slot, %copy, count, owner = %source.node, reign = %source.stamp.reign,
+                "records of a deposed owner are given up");
+            self.metrics.strays.inc_by(count as u64);
+            self.store
+                .call(move |store| store.give_up(slot, copy, strays))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// As successor of a failover: takes in what a member that refuses the silent owner holds above
+    /// `from`.
+    pub(crate) async fn fenced_tail(
+        self: &Arc<Self>,
+        wave: u64,
+        node: &NodeId,
+        slot: Slot,
+        from: Option<Position>,
+    ) -> Result<(), FetchError> {
+        let view = self.guard.view();
+        let endpoint = view.endpoint(node).ok_or(FetchError::NoOwner { slot })?;
+        let source = Source {
+            node: node.clone(),
+            endpoint: endpoint.clone(),
+            stamp: self.stamp(&view, slot),
+        };
+        let request = v1::FencedTailRequest {
+            stamp: Some(source.stamp.clone().into()),
+            wave,
+            slot: slot.0,
+            from: from.map(Into::into),
+        };
+        let stream = self.peer(&source.endpoint)?.fenced_tail(request).await;
+        let stream = stream
+            .map_err(|status| source.answered(&status))?
+            .into_inner();
+        self.drink(&source, stream, slot, Copy::Live, Purpose::Fenced)
+            .await?;
+        Ok(())
+    }
+
+    /// Merges a stream chunk by chunk, up to the chunk that carries the cut.
     async fn drink(
         self: &Arc<Self>,
         source: &Source,
@@ -190,7 +340,7 @@ impl Shared {
         slot: Slot,
         copy: Copy,
         purpose: Purpose,
-    ) -> Result<Position, FetchError> {
+    ) -> Result<End, FetchError> {
         let wrong = |error| FetchError::Message {
             source_node: source.node.clone(),
             error,
@@ -207,6 +357,7 @@ impl Shared {
             };
             let cut = chunk.cut.map(Position::from);
             if let Some(found) = cut
+                && purpose != Purpose::Fenced
                 && found.reign != source.stamp.reign
             {
                 let (source_node, expected) = (source.node.clone(), source.stamp.reign);
@@ -226,10 +377,9 @@ impl Shared {
             if purpose == Purpose::Copy {
                 self.throttle.take(bytes).await;
             }
-            let through = cut.filter(|_| purpose == Purpose::Repair);
-            if !records.is_empty() || through.is_some() {
+            if !records.is_empty() {
                 self.store
-                    .call(move |store| store.merge(slot, copy, records, through))
+                    .call(move |store| store.merge(slot, copy, records, None))
                     .await?;
             }
             if matches!(copy, Copy::Staging(_)) && bytes > 0 {
@@ -237,7 +387,8 @@ impl Shared {
                 self.metrics.copied_bytes.inc_by(bytes as u64);
             }
             if let Some(cut) = cut {
-                return Ok(cut);
+                let fork = chunk.fork.map(Position::from);
+                return Ok(End { cut, fork });
             }
         }
     }

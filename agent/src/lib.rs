@@ -61,5 +61,7 @@ pub use guard::{
 pub use identity::IdentityError;
 pub use metrics::Metrics;
 pub use peer::{PeerServer, PeerService};
-pub use store::{Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Watermark};
+pub use store::{
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
+};
 pub use view::NodeView;

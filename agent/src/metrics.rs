@@ -38,6 +38,8 @@ pub struct Metrics {
     pub attempts_failed: Counter,
     /// Digests that differed from the owner's.
     pub digests_differed: Counter,
+    /// Records of deposed owners that were given up.
+    pub strays: Counter,
     /// Copies with a hole, or without the base of the present reign.
     pub lagging: Gauge,
     /// Listed slots of which this node holds no copy.
@@ -84,6 +86,11 @@ impl Metrics {
             "attempts_failed",
             "Tries at a range that failed",
             self.attempts_failed.clone(),
+        );
+        of.register(
+            "strays",
+            "Records of deposed owners given up",
+            self.strays.clone(),
         );
         of.register(
             "digests_differed",

@@ -10,7 +10,7 @@ use annulus_proto::{
     convert::{self, PeerStamp},
     v1::{self, peer_server},
 };
-use annulus_ring::{Position, SessionId, Slot};
+use annulus_ring::{NodeId, Position, SessionId, Slot};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
@@ -52,7 +52,21 @@ impl PeerService {
         slot: u32,
         session: u64,
         copies: bool,
-    ) -> Result<PeerStamp, Status> {
+    ) -> Result<NodeId, Status> {
+        let source = self.source_stamp(stamp, session, copies)?;
+        let node = source.node.clone();
+        match self.shared.guard.admit_source(Slot(slot), source).await {
+            Ok(()) => Ok(node),
+            Err(refusal) => Err(refused(&refusal)),
+        }
+    }
+
+    fn source_stamp(
+        &self,
+        stamp: Option<v1::PeerStamp>,
+        session: u64,
+        copies: bool,
+    ) -> Result<SourceStamp, Status> {
         let invalid = |error: convert::ConvertError| Status::invalid_argument(error.to_string());
         let stamp = convert::required("stamp", stamp).map_err(invalid)?;
         let stamp = PeerStamp::try_from(stamp).map_err(invalid)?;
@@ -61,24 +75,22 @@ impl PeerService {
             let message = format!("this node serves ring {own}, not {}", stamp.ring);
             return Err(Status::failed_precondition(message));
         }
-        let source = SourceStamp {
+        Ok(SourceStamp {
             generation: stamp.generation,
             epoch: stamp.epoch,
             reign: stamp.reign,
             session: (session != 0).then_some(SessionId(session)),
-            node: stamp.node_id.clone(),
+            node: stamp.node_id,
             incarnation: stamp.incarnation,
             copies,
-        };
-        match self.shared.guard.admit_source(Slot(slot), source).await {
-            Ok(()) => Ok(stamp),
-            Err(refusal) => Err(refused(&refusal)),
-        }
+        })
     }
 
     async fn stream(
         &self,
-        open: impl FnOnce(&dyn RangeStore) -> Result<Cut, StoreError> + Send + 'static,
+        open: impl FnOnce(&dyn RangeStore) -> Result<(Cut, Option<Position>), StoreError>
+        + Send
+        + 'static,
     ) -> Result<Response<Chunks>, Status> {
         let permit = self.shared.serving.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Status::unavailable("this node stops"))?;
@@ -88,16 +100,22 @@ impl PeerService {
         let (chunks, stream) = mpsc::channel(2);
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
+            let mut fork = None;
+            let opened = open(&*store).map(|(cut, known)| {
+                fork = known;
+                cut
+            });
             let send = |chunk: Vec<Record>, cut: Option<Position>| {
                 let bytes: usize = chunk.iter().map(Record::payload_bytes).sum();
                 served.served_bytes.inc_by(bytes as u64);
                 let message = v1::RecordChunk {
                     records: chunk.into_iter().map(message).collect(),
                     cut: cut.map(Into::into),
+                    fork: cut.and(fork).map(Into::into),
                 };
                 chunks.blocking_send(Ok(message)).is_ok()
             };
-            let sent = open(&*store).and_then(|cut| send_chunks(cut, send));
+            let sent = opened.and_then(|cut| send_chunks(cut, send));
             if let Err(error) = sent {
                 // The reader may be gone; then nobody is left to be told.
                 let _gone = chunks.blocking_send(Err(broken(&error)));
@@ -127,6 +145,37 @@ fn send_chunks(
         chunk.push(record);
     }
     send(chunk, Some(cut.position));
+    Ok(())
+}
+
+/// Tells which of `held` the live copy does not hold so, in bounded chunks.
+fn sift(
+    store: &dyn RangeStore,
+    slot: Slot,
+    held: Vec<v1::KeyVersion>,
+    mut send: impl FnMut(Vec<v1::Stray>) -> bool,
+) -> Result<(), StoreError> {
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    for (at, held) in (0..).zip(held) {
+        let instead = store.find(slot, &held.key)?;
+        let version = held.version.map(Position::from);
+        if instead.as_ref().map(|record| record.version) == version {
+            continue;
+        }
+        let more = instead.as_ref().map_or(0, Record::payload_bytes);
+        if !chunk.is_empty() && bytes + more > CHUNK_BYTES {
+            if !send(std::mem::take(&mut chunk)) {
+                return Ok(());
+            }
+            bytes = 0;
+        }
+        bytes += more;
+        let instead = instead.map(message);
+        chunk.push(v1::Stray { at, instead });
+    }
+    if !chunk.is_empty() {
+        send(chunk);
+    }
     Ok(())
 }
 
@@ -163,6 +212,8 @@ fn broken(error: &StoreError) -> Status {
 impl peer_server::Peer for PeerService {
     type PullStream = Chunks;
     type TailStream = Chunks;
+    type FencedTailStream = Chunks;
+    type SiftStream = ReceiverStream<Result<v1::SiftChunk, Status>>;
 
     async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<Chunks>, Status> {
         let v1::PullRequest {
@@ -177,7 +228,8 @@ impl peer_server::Peer for PeerService {
             ));
         }
         self.judge(stamp, slot, session, true).await?;
-        self.stream(move |store| store.read_cut(Slot(slot))).await
+        self.stream(move |store| Ok((store.read_cut(Slot(slot))?, None)))
+            .await
     }
 
     async fn tail(&self, request: Request<v1::TailRequest>) -> Result<Response<Chunks>, Status> {
@@ -189,7 +241,62 @@ impl peer_server::Peer for PeerService {
         } = request.into_inner();
         self.judge(stamp, slot, session, false).await?;
         let from = from.map(Position::from);
-        self.stream(move |store| store.tail(Slot(slot), from)).await
+        let slot = Slot(slot);
+        self.stream(move |store| Ok((store.tail(slot, from)?, store.fork(slot)?)))
+            .await
+    }
+
+    async fn fenced_tail(
+        &self,
+        request: Request<v1::FencedTailRequest>,
+    ) -> Result<Response<Chunks>, Status> {
+        let v1::FencedTailRequest {
+            stamp,
+            wave,
+            slot,
+            from,
+        } = request.into_inner();
+        let source = self.source_stamp(stamp, 0, false)?;
+        let judged = self.shared.guard.admit_fenced(Slot(slot), source).await;
+        judged.map_err(|refusal| refused(&refusal))?;
+        // The refusal is durable before it is obeyed; the tail is whole only once it is drained.
+        if self.shared.board.fenced_wave() != Some(wave) {
+            let message = format!("wave {wave} does not drain here; ask again");
+            return Err(Status::unavailable(message));
+        }
+        let from = from.map(Position::from);
+        self.stream(move |store| Ok((store.tail(Slot(slot), from)?, None)))
+            .await
+    }
+
+    async fn sift(
+        &self,
+        request: Request<v1::SiftRequest>,
+    ) -> Result<Response<Self::SiftStream>, Status> {
+        let v1::SiftRequest {
+            stamp,
+            session,
+            slot,
+            held,
+        } = request.into_inner();
+        if held.len() > CHUNK_RECORDS {
+            let message = format!("{} records, at most {CHUNK_RECORDS}", held.len());
+            return Err(Status::invalid_argument(message));
+        }
+        self.judge(stamp, slot, session, false).await?;
+        let permit = self.shared.serving.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Status::unavailable("this node stops"))?;
+        let store = self.shared.store.inner();
+        let (chunks, stream) = mpsc::channel(2);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let send = |strays| chunks.blocking_send(Ok(v1::SiftChunk { strays })).is_ok();
+            if let Err(error) = sift(&*store, Slot(slot), held, send) {
+                // The reader may be gone; then nobody is left to be told.
+                let _gone = chunks.blocking_send(Err(broken(&error)));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
     }
 
     async fn digest(
@@ -203,7 +310,7 @@ impl peer_server::Peer for PeerService {
             cut,
             attempt: _,
         } = request.into_inner();
-        let stamp = self.judge(stamp, slot, session, false).await?;
+        let asker = self.judge(stamp, slot, session, false).await?;
         let cut = convert::required("cut", cut)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (slot, cut) = (Slot(slot), Position::from(cut));
@@ -225,7 +332,7 @@ impl peer_server::Peer for PeerService {
         // was made under an older epoch than the report would say.
         if self.shared.board.adopted_epoch() == adopted {
             let board = &self.shared.board;
-            board.source_digest(session, slot, stamp.node_id, at);
+            board.source_digest(session, slot, asker, at);
         }
         let digest = bytes::Bytes::copy_from_slice(&at.digest);
         Ok(Response::new(v1::DigestResponse {

@@ -73,6 +73,19 @@ fn listed(sets: &RangeSets<'_>, own: Handle) -> bool {
     sets.old.contains(&own) || (sets.step == Some(Step::Switched) && sets.new.contains(&own))
 }
 
+/// Ranges that list this node, that another owns, and of whose present reign the base is missing.
+pub(crate) fn behind(view: &View, own: Handle, held: &Held) -> u32 {
+    let snapshot = view.lookup.snapshot();
+    let lacks = |(slot, live): &(&Slot, &Holding)| {
+        let sets = snapshot.sets(**slot);
+        let reign = view.reigns[slot.index()];
+        let base = live.watermark.is_some_and(|held| held.reign >= reign);
+        listed(&sets, own) && sets.owner() != Some(own) && !base
+    };
+    let count = held.live.iter().filter(lacks).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// Slots that the running transition gives to this node.
 pub(crate) fn gained(view: &View, own: Handle) -> Vec<Slot> {
     let snapshot = view.lookup.snapshot();

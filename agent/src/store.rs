@@ -91,6 +91,21 @@ impl fmt::Debug for Cut {
     }
 }
 
+/// A record of an older reign that the owner does not hold: of a deposed owner, and never
+/// acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Its key.
+    pub key: Bytes,
+    /// Its version.
+    pub version: Position,
+    /// What the owner holds of the key; absent = nothing.
+    pub instead: Option<Record>,
+}
+
+/// Keys and versions of a copy, in any order.
+pub type Versions = Box<dyn Iterator<Item = Result<(Bytes, Position), StoreError>> + Send>;
+
 /// A copy's digest ([`crate::digest`]) at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DigestAt {
@@ -206,7 +221,8 @@ pub trait RangeStore: Send + Sync + 'static {
     /// [`StoreError::Missing`] without a live copy.
     fn read_cut(&self, slot: Slot) -> Result<Cut, StoreError>;
 
-    /// Records of the live copy with versions above `from` (all of them for `None`), at a cut.
+    /// Records of the live copy with versions above `from` (all of them for `None`), at a cut; also
+    /// those stored above a hole.
     ///
     /// # Errors
     /// [`StoreError::Missing`] without a live copy.
@@ -260,7 +276,8 @@ pub trait RangeStore: Send + Sync + 'static {
 
     /// The live copies hold the base of these reigns whole: the watermark becomes (reign, 0) where
     /// it is of an older reign or absent, and if this node is the owner the next write gets
-    /// (reign, 1). A watermark of the same or a newer reign is left as it is.
+    /// (reign, 1). A watermark of the same or a newer reign is left as it is. Where it is raised,
+    /// what it was is kept for [`RangeStore::fork`].
     ///
     /// # Errors
     /// [`StoreError::Missing`].
@@ -305,6 +322,42 @@ pub trait RangeStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Missing`] without a live copy.
     fn last_position(&self, slot: Slot) -> Result<Position, StoreError>;
+
+    /// The watermark that the last [`RangeStore::begin_reign`] of the live copy raised. A store
+    /// that cannot say answers none: members that join the reign then compare all they hold.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without a live copy.
+    fn fork(&self, slot: Slot) -> Result<Option<Position>, StoreError> {
+        let _ = slot;
+        Ok(None)
+    }
+
+    /// The newest record of a key in the live copy; a tombstone is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] without a live copy.
+    fn find(&self, slot: Slot, key: &[u8]) -> Result<Option<Record>, StoreError>;
+
+    /// Keys and versions of a copy's records above `from` (all of them for `None`), tombstones
+    /// included.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such copy.
+    fn versions(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        from: Option<Position>,
+    ) -> Result<Versions, StoreError>;
+
+    /// Gives up what a deposed owner left: where the copy's record of the key is still of exactly
+    /// that version, it is replaced by `instead`, which may be older, or removed. All in one step:
+    /// what stands instead may be all that is left of an acknowledged write.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such copy.
+    fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError>;
 
     /// Free bytes on the store's disk, for reports; 0 = unknown.
     fn free_bytes(&self) -> u64 {

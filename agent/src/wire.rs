@@ -111,6 +111,10 @@ pub(crate) struct Wave {
     pub slots: Vec<Slot>,
     /// F of each slot, in order; empty until the owner sealed.
     pub sealed: Vec<Position>,
+    /// A failover: this node refuses the owner's reign in every range of it that lists it.
+    pub silent: bool,
+    /// As its successor: store the tails of these nodes.
+    pub tails: Vec<NodeId>,
 }
 
 /// What the leader wants of this node besides what follows from the view.
@@ -171,7 +175,11 @@ impl TryFrom<v1::Wave> for Wave {
                 slots: slots.len(),
             });
         }
+        let tails = message.tails.iter();
+        let tails = tails.map(|node| convert::node_id("wave.tails", node));
         Ok(Self {
+            silent: message.silent_owner,
+            tails: tails.collect::<Result<_, _>>()?,
             id: message.id,
             owner: convert::node_id("wave.owner", &message.owner)?,
             successor: convert::node_id("wave.successor", &message.successor)?,
@@ -234,6 +242,12 @@ impl From<News> for v1::Report {
                 .collect(),
             free_bytes: news.free_bytes,
             unheld_ranges: news.unheld,
+            behind_ranges: news.behind,
+            fenced_wave: news.fenced,
+            succeeded: news.succeeded.map(|(wave, read)| v1::Succeeded {
+                wave,
+                read: read.into_iter().map(Into::into).collect(),
+            }),
             copied_bytes: news.copied_bytes,
             retained: news
                 .retained

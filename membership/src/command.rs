@@ -382,10 +382,30 @@ pub enum HandOver {
         /// In which life the successor confirmed.
         successor_incarnation: Incarnation,
     },
-    /// Lifts the seal.
+    /// Lifts the seal, or the refusals.
     Abort {
         /// Which wave.
         wave: WaveId,
+    },
+    /// Failover: the owner is silent, so the members of its lists are to refuse its reign, durably.
+    /// An epoch that changes the ranges for writes (story F1).
+    Intend {
+        /// Who owns them now, committed as down.
+        owner: NodeId,
+        /// Who shall.
+        successor: NodeId,
+        /// Sorted, at most [`crate::MAX_FAILOVER`].
+        slots: Vec<Slot>,
+    },
+    /// The successor holds what enough members held after they refused; reorders the lists, in one
+    /// epoch.
+    Succeed {
+        /// Which wave.
+        wave: WaveId,
+        /// Members that refuse the owner's reign since they adopted the intent, sorted by node.
+        fenced: Vec<NodeEvidence>,
+        /// Those of them whose tails the successor stored, sorted; itself not among them.
+        read: Vec<NodeId>,
     },
 }
 

@@ -1,6 +1,8 @@
 //! The leader's next command: looks at the state and at what nodes reported, and says which step
 //! is due. Nothing is owed by `apply`: a new leader looks at the same state and goes on.
 
+pub(crate) mod failover;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
@@ -14,6 +16,8 @@ use crate::{
     fold,
 };
 
+/// How long a failover may wait for refusals and tails before another successor is tried, in ms.
+pub const FAILOVER_BUDGET_MS: u64 = 5_000;
 /// How long a wave may stay sealed before the leader commits its abort, in ms.
 pub const SEAL_BUDGET_MS: u64 = 2_000;
 /// How long after an aborted wave the next one is tried, in ms.
@@ -39,7 +43,14 @@ pub fn due(
     }
     if let Some(wave) = &ring.wave {
         // Also while paused: a wave ends or is given up, it does not stay sealed.
-        return wave_due(ring, wave, reports, now_ms);
+        return match wave.intent {
+            Some(_) => failover::wave_due(ring, wave, reports, now_ms),
+            None => wave_due(ring, wave, reports, now_ms),
+        };
+    }
+    // Nor does a pause leave ranges without an owner.
+    if let Some(command) = failover::due(ring, reports, now_ms) {
+        return Some(command);
     }
     let flips_back = ring
         .transition
@@ -424,7 +435,7 @@ fn wave_due(
         }));
     }
     reports
-        .wave_ran_out(wave.id, now_ms)
+        .wave_ran_out(wave.id, SEAL_BUDGET_MS, now_ms)
         .then_some(RingCommand::HandOver(HandOver::Abort { wave: wave.id }))
 }
 
@@ -462,7 +473,10 @@ fn next_wave(
         let owner = ring.by_handle(owner)?.node_id.clone();
         let successor = ring.by_handle(successor)?.node_id.clone();
         let linked = |node| current(ring, reports, node).is_some_and(|report| report.linked);
-        (linked(&owner) && linked(&successor)).then_some(RingCommand::HandOver(HandOver::Begin {
+        // Or the seal would last as long as its repair.
+        let ready = current(ring, reports, &successor)
+            .is_some_and(|report| report.behind == 0 && report.unheld == 0);
+        (linked(&owner) && linked(&successor) && ready).then_some(RingCommand::HandOver(HandOver::Begin {
             owner,
             successor,
             slots,
@@ -472,12 +486,20 @@ fn next_wave(
 
 /// Evens the owners out when nothing else runs: hand-overs inside unchanged lists.
 fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingCommand> {
-    if !ring.founded || reports.even_at() == Some(ring.layout_epoch) {
+    // Whoever is down is given nothing; once it is up again, owners are evened out anew.
+    let up = |handle: &Handle| {
+        let member = ring.by_handle(*handle);
+        member.is_some_and(|member| member.availability == annulus_ring::Availability::Up)
+    };
+    let mut candidates = ring.candidates();
+    candidates.retain(|candidate| up(&candidate.handle));
+    let of: Vec<Handle> = candidates.iter().map(|candidate| candidate.handle).collect();
+    if !ring.founded || reports.is_even(ring.layout_epoch, &of) {
         return None;
     }
-    let wanted = place::even_owners(&ring.slots, &ring.candidates());
+    let wanted = place::even_owners(&ring.slots, &candidates);
     if wanted.is_empty() {
-        reports.note_even(ring.layout_epoch);
+        reports.note_even(ring.layout_epoch, of);
         return None;
     }
     let hand_overs = wanted

@@ -108,6 +108,11 @@ pub enum Event {
         /// The wave.
         wave: Wave,
     },
+    /// Members are to refuse the reign of an owner that is silent.
+    FailoverBegun {
+        /// The wave.
+        wave: Wave,
+    },
     /// The successor owns them.
     WaveCommitted {
         /// The lists, successor first.
@@ -164,6 +169,7 @@ impl Event {
             | Self::FlipBackBegun { .. }
             | Self::Settled
             | Self::TransitionAborted { .. }
+            | Self::FailoverBegun { .. }
             | Self::WaveCommitted { .. }
             | Self::AvailabilityChanged { .. }
             | Self::MemberRemoved { .. } => true,

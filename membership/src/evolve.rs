@@ -10,7 +10,7 @@ use annulus_ring::{
 use crate::{
     ANSWER_AGE_MS, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
     MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Registered, RequestId, RetainedCopies,
-    RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
+    RingConfig, RingState, RosterEntry, State, TransitionState, Wave, WaveId,
     decide::{Decision, applied},
 };
 
@@ -192,9 +192,26 @@ impl RingState {
                 self.last_wave = wave.id;
                 self.wave = Some(wave.clone());
             }
+            Event::FailoverBegun { wave } => {
+                for slot in &wave.slots {
+                    self.last_changes[slot.index()] = self.epoch;
+                }
+                self.last_wave = wave.id;
+                self.wave = Some(Wave {
+                    intent: Some(self.epoch),
+                    ..wave.clone()
+                });
+            }
             Event::WaveCommitted { lists } => {
                 for (slot, list) in lists {
                     self.slots.set(*slot, list);
+                    // The owner of O is the owner of N where it stays: the rule of the target.
+                    if let Some(transition) = &mut self.transition
+                        && let Some(new) = transition.target.get_mut(slot)
+                        && let Some(at) = new.iter().position(|handle| *handle == list[0])
+                    {
+                        new[..=at].rotate_right(1);
+                    }
                     self.reigns[slot.index()] = self.epoch;
                     self.last_changes[slot.index()] = self.epoch;
                 }

@@ -539,8 +539,8 @@ pub enum EvidenceFault {
 /// What is wrong with a wave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum WaveFault {
-    /// Sorted, unique, of this ring, 1 to 64.
-    #[error("slots are not sorted, unique, of this ring, and 1 to 64")]
+    /// Sorted, unique, of this ring, 1 to 64; of a failover 1 to 1,024.
+    #[error("slots are not sorted, unique, of this ring, and 1 to 64 (1 to 1,024 in a failover)")]
     Order,
     /// Not the first of the list.
     #[error("the named owner does not own it")]
@@ -560,6 +560,23 @@ pub enum WaveFault {
     /// Another life than the member's.
     #[error("sealed or confirmed in another incarnation")]
     Incarnation,
+    /// Failover of an owner that is not committed as down.
+    #[error("the owner is not down; a living owner hands over by itself")]
+    OwnerUp,
+    /// Failover to a member that is committed as down.
+    #[error("the successor is down")]
+    SuccessorDown,
+    /// A planned wave ends by what its owner sealed, a failover by what members refuse.
+    #[error("the wave is of the other kind: planned, or of a silent owner")]
+    OtherKind,
+    /// Too few members refuse the old reign, or too few of their tails were read.
+    #[error("{found} of the {needed} members that must refuse the old reign and give their tails")]
+    Quorum {
+        /// Members that count.
+        found: u8,
+        /// n - w + 1.
+        needed: u8,
+    },
 }
 
 /// Why a copy may not be deleted.

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use annulus_ring::{Availability, Epoch, Incarnation, Member, NodeId, Position, SessionId, Slot};
+use annulus_ring::{Availability, Epoch, Handle, Incarnation, Member, NodeId, Position, SessionId, Slot};
 
 use crate::{
     RingState, WaveId,
-    due::{SEAL_BUDGET_MS, WAVE_PAUSE_MS},
+    due::WAVE_PAUSE_MS,
 };
 
 /// Silent for this long: suspect, in ms.
@@ -30,8 +30,8 @@ pub struct Reports {
     wave_since: Option<(WaveId, u64)>,
     /// Waves wait until then after one was aborted.
     wave_not_before_ms: u64,
-    /// Owners are as even as lists allow in this layout.
-    even_at: Option<Epoch>,
+    /// Owners are as even as lists allow in this layout, among these members.
+    even_at: Option<(Epoch, Vec<Handle>)>,
     last_permit_ms: u64,
     /// When this leader first looked: everybody has a full window from then.
     office_since_ms: Option<u64>,
@@ -101,6 +101,10 @@ pub struct NodeReport {
     pub sealed: Option<(WaveId, Vec<Position>)>,
     /// The wave whose F it holds as successor.
     pub confirmed: Option<(WaveId, Vec<Position>)>,
+    /// The failover whose owner it durably refuses in all ranges that list it.
+    pub fenced: Option<WaveId>,
+    /// The failover for which it stored, as successor, the tails of these nodes.
+    pub succeeded: Option<(WaveId, Vec<NodeId>)>,
     /// Copies it keeps; none before its first report.
     pub retained: Option<BTreeMap<SessionId, Vec<Slot>>>,
     /// Payload bytes copied in the running session.
@@ -109,6 +113,9 @@ pub struct NodeReport {
     pub free_bytes: u64,
     /// Ranges that list it and of which it holds no copy.
     pub unheld: u32,
+    /// Ranges that list it, that another owns, and of which it lacks the base of the present reign
+    /// or something below what it holds.
+    pub behind: u32,
 }
 
 /// One copy's standing.
@@ -152,6 +159,10 @@ pub struct Report {
     pub sealed: Option<(WaveId, Vec<Position>)>,
     /// See [`NodeReport::confirmed`].
     pub confirmed: Option<(WaveId, Vec<Position>)>,
+    /// See [`NodeReport::fenced`].
+    pub fenced: Option<WaveId>,
+    /// See [`NodeReport::succeeded`].
+    pub succeeded: Option<(WaveId, Vec<NodeId>)>,
     /// See [`NodeReport::retained`]; the whole list each time.
     pub retained: Vec<(SessionId, Vec<Slot>)>,
     /// See [`NodeReport::copied_bytes`].
@@ -160,6 +171,8 @@ pub struct Report {
     pub free_bytes: u64,
     /// See [`NodeReport::unheld`].
     pub unheld: u32,
+    /// See [`NodeReport::behind`].
+    pub behind: u32,
 }
 
 /// One slot of a report: each field given replaces what was known.
@@ -269,10 +282,17 @@ impl Reports {
         if report.confirmed.is_some() {
             known.confirmed = report.confirmed;
         }
+        if report.fenced.is_some() {
+            known.fenced = report.fenced;
+        }
+        if report.succeeded.is_some() {
+            known.succeeded = report.succeeded;
+        }
         known.retained = Some(report.retained.into_iter().collect());
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
         known.unheld = report.unheld;
+        known.behind = report.behind;
     }
 
     /// Looks at the state before the next step is judged: what has ended is forgotten.
@@ -327,7 +347,7 @@ impl Reports {
             let current = self
                 .nodes
                 .get(&member.node_id)
-                .is_some_and(|report| report.adopted >= epoch);
+                .is_some_and(|report| report.adopted >= epoch && report.behind == 0);
             if current && now_ms.saturating_sub(since) >= watched.hold_down_ms {
                 watched.down = false;
                 watched.back_since_ms = None;
@@ -379,10 +399,10 @@ impl Reports {
     }
 
     /// The running wave has used its budget up; the next one pauses.
-    pub(crate) fn wave_ran_out(&mut self, wave: WaveId, now_ms: u64) -> bool {
+    pub(crate) fn wave_ran_out(&mut self, wave: WaveId, budget_ms: u64, now_ms: u64) -> bool {
         let over = self
             .wave_since
-            .is_some_and(|(id, since)| id == wave && now_ms.saturating_sub(since) > SEAL_BUDGET_MS);
+            .is_some_and(|(id, since)| id == wave && now_ms.saturating_sub(since) > budget_ms);
         if over {
             self.wave_not_before_ms = now_ms + WAVE_PAUSE_MS;
         }
@@ -393,12 +413,13 @@ impl Reports {
         now_ms >= self.wave_not_before_ms
     }
 
-    pub(crate) fn even_at(&self) -> Option<Epoch> {
-        self.even_at
+    pub(crate) fn is_even(&self, layout_epoch: Epoch, among: &[Handle]) -> bool {
+        let known = self.even_at.as_ref();
+        known.is_some_and(|(at, of)| *at == layout_epoch && of == among)
     }
 
-    pub(crate) fn note_even(&mut self, layout_epoch: Epoch) {
-        self.even_at = Some(layout_epoch);
+    pub(crate) fn note_even(&mut self, layout_epoch: Epoch, among: Vec<Handle>) {
+        self.even_at = Some((layout_epoch, among));
     }
 
     pub(crate) fn permit_waited(&self, now_ms: u64, pause_ms: u64) -> bool {

@@ -216,8 +216,11 @@ pub struct Wave {
     pub owner: NodeId,
     /// Who takes over.
     pub successor: NodeId,
-    /// Sorted, at most [`crate::MAX_WAVE`].
+    /// Sorted, at most [`crate::MAX_WAVE`], or [`crate::MAX_FAILOVER`] of a failover.
     pub slots: Vec<Slot>,
+    /// The owner is silent: the epoch from which members refuse its reign.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<Epoch>,
 }
 
 /// Copies that one loser keeps from one session.

@@ -7,7 +7,7 @@ use annulus_ring::{Epoch, Handle, NodeId, Position, SessionId, Slot, Step};
 use crate::{
     NodeReport, Reports, RingState, State, TransitionState, Wave, WaveId,
     decide::{leaving_owners, soak_left_ms},
-    due::{Missing, current, gather, grace_over},
+    due::{Missing, current, failover, gather, grace_over},
     evidence::Proof,
 };
 
@@ -18,6 +18,8 @@ pub struct Directive {
     pub everyone_adopted: Epoch,
     /// The wave this node takes part in, and F of its slots once the owner sealed.
     pub wave: Option<(Wave, Vec<Position>)>,
+    /// The running failover's successor: store the tails of these nodes.
+    pub tails: Vec<NodeId>,
     /// Waves up to this one are over.
     pub waves_over: WaveId,
     /// As gainer: merge up to J.
@@ -42,7 +44,7 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
     let wave = ring
         .wave
         .as_ref()
-        .filter(|wave| wave.owner == *node || wave.successor == *node)
+        .filter(|wave| takes_part(ring, wave, node))
         .map(|wave| {
             let sealed = current(ring, reports, &wave.owner)
                 .and_then(|report| report.sealed.as_ref())
@@ -50,6 +52,10 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
                 .map(|(_, positions)| positions.clone());
             (wave.clone(), sealed.unwrap_or_default())
         });
+    let tails = match &ring.wave {
+        Some(wave) if wave.successor == *node => failover::tails(ring, reports, wave),
+        _ => Vec::new(),
+    };
     let waves_over = match &ring.wave {
         Some(running) => WaveId(running.id.0 - 1),
         None => ring.last_wave,
@@ -57,6 +63,7 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
     Directive {
         everyone_adopted,
         wave,
+        tails,
         waves_over,
         joint: joint(ring, reports, node),
         verify: verify(state, ring, node),
@@ -68,6 +75,18 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
             .collect(),
         paused: ring.paused.is_some(),
     }
+}
+
+/// Owner and successor; in a failover every member of the lists, which is to refuse the owner.
+fn takes_part(ring: &RingState, wave: &Wave, node: &NodeId) -> bool {
+    if wave.owner == *node || wave.successor == *node {
+        return true;
+    }
+    let Some(member) = ring.members.get(node).filter(|_| wave.intent.is_some()) else {
+        return false;
+    };
+    let listed = |slot: &Slot| ring.slots.list(*slot).contains(&member.handle);
+    wave.slots.iter().any(listed)
 }
 
 fn joint(ring: &RingState, reports: &Reports, node: &NodeId) -> Vec<(Slot, Position)> {
@@ -144,13 +163,24 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
         }
     }
     if let Some(wave) = &ring.wave {
-        sentences.push(format!(
-            "wave {}: {} hands {} range(s) over to {}",
-            wave.id,
-            wave.owner,
-            wave.slots.len(),
-            wave.successor
-        ));
+        let (id, owner, ranges, successor) =
+            (wave.id, &wave.owner, wave.slots.len(), &wave.successor);
+        sentences.push(match wave.intent {
+            None => format!("wave {id}: {owner} hands {ranges} range(s) over to {successor}"),
+            Some(_) => format!(
+                "wave {id}: {successor} takes {ranges} range(s) over from {owner}, which is silent"
+            ),
+        });
+    }
+    for owner in failover::silent_owners(ring, reports, now_ms) {
+        let stuck = failover::orphans(ring, reports, owner).stuck.len();
+        if stuck > 0 {
+            let owner = &owner.node_id;
+            sentences.push(format!(
+                "{stuck} range(s) of {owner}, which is down, take no writes: too few other members \
+                 of their lists are up to take over; start {owner} or one of those members again"
+            ));
+        }
     }
     let Some(transition) = &ring.transition else {
         return sentences;

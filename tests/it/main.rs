@@ -9,6 +9,7 @@ mod c20_short_cuts;
 mod c21_killed_together;
 mod c25_alone;
 mod c55_sick_cluster;
+mod failover;
 mod main_job;
 mod placement_rules;
 mod recovery;

@@ -76,6 +76,13 @@ impl Adopter {
         {
             self.shared.board.confirmed(None);
         }
+        let board = &self.shared.board;
+        if board.fenced_wave().is_some_and(|wave| wave <= over) {
+            board.fenced(None);
+        }
+        if board.succeeded_wave().is_some_and(|wave| wave <= over) {
+            board.succeeded(None);
+        }
         Ok(())
     }
 
@@ -87,6 +94,14 @@ impl Adopter {
     ) -> Result<(), StepError> {
         let known = self.shared.identity.get();
         if wave.id <= known.waves_over {
+            return Ok(());
+        }
+        if wave.silent {
+            self.fence(wave, view, own).await?;
+            let fenced = self.shared.board.fenced_wave() == Some(wave.id);
+            if fenced && wave.successor == known.node_id && !wave.tails.is_empty() {
+                self.work.succeed(wave);
+            }
             return Ok(());
         }
         if wave.owner == known.node_id {
@@ -152,6 +167,57 @@ impl Adopter {
             self.shared.board.sealed(Some((wave.id, positions)));
         }
         Ok(())
+    }
+
+    /// A failover: refuses the owner's reign in every range of the wave that lists this node,
+    /// durably, and says so once nothing that was admitted before is in flight. Also as the owner,
+    /// should it hear of it.
+    async fn fence(
+        &mut self,
+        wave: &Wave,
+        view: &View,
+        own: Option<Handle>,
+    ) -> Result<(), StepError> {
+        let board = &self.shared.board;
+        if self.fencing.is_some() || board.fenced_wave() == Some(wave.id) {
+            return Ok(());
+        }
+        let slots = view.reigns.len();
+        let fences: Vec<(Slot, Epoch)> = wave
+            .slots
+            .iter()
+            .filter(|slot| slot.index() < slots)
+            .filter(|slot| own.is_some_and(|own| view.lookup.sets(**slot).old.contains(&own)))
+            .map(|slot| (*slot, view.reigns[slot.index()]))
+            .collect();
+        if fences.is_empty() {
+            return Ok(());
+        }
+        let (id, fenced) = (wave.id, fences.iter().map(|(slot, _)| *slot).collect());
+        if !self.shared.identity.get().seals.contains_key(&id) {
+            let count = fences.len();
+            self.remember(move |known| {
+                known.seals.insert(id, fences);
+            })
+            .await?;
+            info!(wave = id, count, epoch = %view.epoch(), owner = %wave.owner, "owner is refused");
+        }
+        let obeyed = self.obey(view, own);
+        let drained = self.shared.guard.drained(fenced, obeyed.seq);
+        self.fencing = Some(Box::pin(async move {
+            drained.await;
+            id
+        }));
+        Ok(())
+    }
+
+    /// Nothing admitted before the refusal is in flight any more: from here on this node's tail
+    /// holds all that it will ever have of the refused reign.
+    pub(super) async fn fenced(&mut self, wave: u64) -> Result<(), StepError> {
+        if self.shared.identity.get().seals.contains_key(&wave) {
+            self.shared.board.fenced(Some(wave));
+        }
+        self.direct().await
     }
 
     /// Deletes the staging copies of sessions that are over, once nobody sends to them any more.

@@ -79,6 +79,8 @@ pub(crate) struct Adopter {
     directive: Option<Arc<Directive>>,
     drain: Option<Wait<()>>,
     quiet: Option<Wait<Wave>>,
+    fencing: Option<Wait<u64>>,
+    fencing: Option<Wait<u64>>,
     retry: Option<Wait<()>>,
 }
 
@@ -101,6 +103,7 @@ impl Adopter {
             directive: None,
             drain: None,
             quiet: None,
+            fencing: None,
             retry: None,
         }
     }
@@ -132,6 +135,10 @@ impl Adopter {
                 () = ready(&mut self.drain) => {
                     self.drain = None;
                     self.drained().await
+                }
+                wave = ready(&mut self.fencing) => {
+                    self.fencing = None;
+                    self.fenced(wave).await
                 }
                 wave = ready(&mut self.quiet) => {
                     self.quiet = None;
@@ -430,6 +437,9 @@ impl Adopter {
             .into_iter()
             .collect();
         self.shared.board.outlive(&changed);
+        // With the ack of the epoch that began a reign, not a look later.
+        let behind = own.map_or(0, |own| plan::behind(&view, own, &held));
+        self.shared.board.behind(behind);
         self.shared.board.adopted(epoch);
         self.shared
             .metrics

@@ -152,6 +152,10 @@ impl NodeView {
         if let Some(refusal) = self.outsider(slot) {
             return Err(refusal);
         }
+        // Older than a reign that this node has refused, whoever stamps it (story F1).
+        if self.seals.get(&slot).is_some_and(|sealed| asked <= *sealed) {
+            return Err(Refusal::Sealed { epoch, slot });
+        }
         if asked != reign {
             return Err(Refusal::Deposed {
                 epoch,
@@ -256,6 +260,43 @@ impl NodeView {
             None => {}
         }
         Ok(())
+    }
+
+    /// Whether `stamp`, the successor of a failover, may have what this member holds of a range
+    /// whose owner it refuses.
+    pub(super) fn judge_fenced(&self, slot: Slot, stamp: &SourceStamp) -> Result<(), Refusal> {
+        let (epoch, reign) = (self.epoch(), self.reign(slot));
+        if stamp.reign != reign {
+            let asked = stamp.reign;
+            return Err(Refusal::Deposed {
+                epoch,
+                slot,
+                reign,
+                asked,
+            });
+        }
+        // Without the refusal a tail proves nothing (story F4).
+        if self.seals.get(&slot) != Some(&reign) {
+            return Err(Refusal::NotOwner {
+                generation: self.generation(),
+                epoch,
+                slot,
+                list: self.read_set(slot),
+            });
+        }
+        if self.unheld.contains(&slot) {
+            return Err(Refusal::NoCopy { epoch, slot });
+        }
+        let member = self
+            .lookup
+            .as_ref()
+            .and_then(|lookup| lookup.snapshot().member(&stamp.node))
+            .filter(|member| member.incarnation == stamp.incarnation);
+        let sets = self.sets(slot);
+        match member {
+            Some(member) if sets.old.contains(&member.handle) => Ok(()),
+            _ => Err(Refusal::NotMember { epoch, slot }),
+        }
     }
 
     /// Members needed of each group.

@@ -367,6 +367,20 @@ impl EpochGuard {
         .await
     }
 
+    /// Whether the successor of a failover may have this member's records of a slot: only while
+    /// this member refuses the owner's present reign.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub async fn admit_fenced(&self, slot: Slot, stamp: SourceStamp) -> Result<(), Refusal> {
+        self.patiently(|| -> Result<(), Verdict> {
+            let view = self.inner.view.load();
+            view.await_epoch(stamp.generation, stamp.epoch)?;
+            Ok(view.judge_fenced(slot, &stamp)?)
+        })
+        .await
+    }
+
     /// Counts a request that the store forwarded to the owner.
     pub fn count_forwarded(&self) {
         self.inner.metrics.forwarded.inc();

@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use annulus_ring::{Position, SessionId, Slot, Step};
+use annulus_ring::{Epoch, Position, SessionId, Slot, Step};
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
@@ -33,6 +33,9 @@ pub(super) struct Gain {
     session: SessionId,
     slot: Slot,
     attempt: u32,
+    /// The owner's reign when the attempt began, as far as that is known: what it was fed in
+    /// another may be a deposed owner's.
+    reign: Option<Epoch>,
     complete: bool,
     retry: Pauses,
     verify: Pauses,
@@ -70,11 +73,13 @@ impl Gain {
                 standing.copied = copied;
             }
         });
+        let reign = holding.is_none().then(|| shared.guard.view().reign(slot));
         Self {
             shared,
             session,
             slot,
             attempt,
+            reign,
             complete,
             retry: Pauses::new(RETRY.0, RETRY.1),
             verify: Pauses::new(VERIFY.0, VERIFY.1),
@@ -139,6 +144,9 @@ impl Gain {
 
     /// The whole copy; a try that fails opens the next attempt.
     async fn pull(&mut self) -> Result<Next, FetchError> {
+        if self.reign != Some(self.shared.guard.view().reign(self.slot)) {
+            self.begin_anew().await?;
+        }
         match self
             .shared
             .pull(self.slot, self.session, self.attempt)
@@ -169,11 +177,13 @@ impl Gain {
     /// Opens the next attempt: an empty staging copy, which writes go on feeding.
     async fn begin_anew(&mut self) -> Result<(), StoreError> {
         let (session, slot, attempt) = (self.session, self.slot, self.attempt + 1);
+        let reign = self.shared.guard.view().reign(slot);
         self.shared
             .store
             .call(move |store| store.open_staging(session, attempt, &[slot]))
             .await?;
         self.attempt = attempt;
+        self.reign = Some(reign);
         self.shared
             .metrics
             .ranges_left

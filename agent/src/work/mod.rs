@@ -12,6 +12,7 @@ use crate::{shared::Shared, store::Holding, wire::Wave};
 
 mod gain;
 mod release;
+mod succeed;
 mod tend;
 mod wave;
 
@@ -98,6 +99,25 @@ impl Work {
         let confirm = wave::confirm(self.shared.clone(), wave.clone());
         self.tasks.spawn(async move {
             let _over = stop.run_until_cancelled(confirm).await;
+        });
+    }
+
+    /// As successor of a failover: stores the tails of the members that refuse the owner, unless
+    /// that runs already.
+    pub(crate) fn succeed(&mut self, wave: &Wave) {
+        if self
+            .wave
+            .as_ref()
+            .is_some_and(|(running, _)| running == wave)
+        {
+            return;
+        }
+        self.end_wave();
+        let stop = self.shared.stop.child_token();
+        self.wave = Some((wave.clone(), stop.clone()));
+        let succeed = succeed::succeed(self.shared.clone(), wave.clone());
+        self.tasks.spawn(async move {
+            let _over = stop.run_until_cancelled(succeed).await;
         });
     }
 

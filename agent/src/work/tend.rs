@@ -46,12 +46,17 @@ pub(crate) async fn tend(shared: Arc<Shared>) {
                     .metrics
                     .lagging
                     .set(i64::try_from(count).unwrap_or(i64::MAX));
-                futures::stream::iter(due)
-                    .for_each_concurrent(AT_ONCE, |(slot, from)| {
+                shared.board.behind(u32::try_from(count).unwrap_or(u32::MAX));
+                let left = futures::stream::iter(due)
+                    .map(|(slot, from)| {
                         let shared = shared.clone();
                         async move { repair(&shared, slot, from).await }
                     })
+                    .buffer_unordered(AT_ONCE)
+                    .filter(|repaired| std::future::ready(!repaired))
+                    .count()
                     .await;
+                shared.board.behind(u32::try_from(left).unwrap_or(u32::MAX));
             }
             Err(error) => warn!(%error, "live copies could not be looked at"),
         }
@@ -131,14 +136,19 @@ async fn look(
     Ok(due)
 }
 
-async fn repair(shared: &Arc<Shared>, slot: Slot, from: Option<Position>) {
+/// Whether nothing is missing any more.
+async fn repair(shared: &Arc<Shared>, slot: Slot, from: Option<Position>) -> bool {
     let epoch = shared.guard.view().epoch();
     match shared.repair(slot, Copy::Live, from).await {
         Ok(cut) => debug!(%slot, %epoch, ?from, %cut, "live copy repaired"),
         // It became the owner's in between.
         Err(FetchError::OwnOwner { .. }) => {}
-        Err(error) => warn!(%error, %slot, %epoch, "repair failed, trying again"),
+        Err(error) => {
+            warn!(%error, %slot, %epoch, "repair failed, trying again");
+            return false;
+        }
     }
+    true
 }
 
 /// Compares the copies that the leader asks about, each now and again while it asks.

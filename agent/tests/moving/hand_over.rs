@@ -34,6 +34,7 @@ async fn a_hand_over_seals_drains_confirms_and_begins_a_reign() {
             successor: "b".into(),
             slots: vec![0],
             sealed,
+            ..Default::default()
         }),
         ..Default::default()
     };

@@ -26,6 +26,9 @@ pub struct Reported {
     pub source: BTreeMap<(u64, u32, String), v1::SlotDigest>,
     pub sealed: Option<v1::WaveReport>,
     pub confirmed: Option<v1::WaveReport>,
+    pub fenced: Option<u64>,
+    pub succeeded: Option<v1::Succeeded>,
+    pub behind: u32,
     pub retained: BTreeMap<u64, Vec<u32>>,
     pub hellos: Vec<v1::Hello>,
     pub renewals: u64,
@@ -37,6 +40,7 @@ pub struct Script {
     pub epoch: u64,
     pub previous: Checksum,
     pub members: Vec<&'static str>,
+    pub replicas: u8,
     pub lists: Vec<Vec<&'static str>>,
     pub reigns: Vec<u64>,
     pub last_changes: Vec<u64>,
@@ -67,6 +71,7 @@ impl Leader {
             epoch: 0,
             previous: Checksum::default(),
             members: Vec::new(),
+            replicas: 2,
             lists: vec![Vec::new(); 2],
             reigns: vec![0; 2],
             last_changes: vec![0; 2],
@@ -126,7 +131,7 @@ impl Leader {
         script.epoch += 1;
         change(&mut script);
         let script = &mut *script;
-        let mut slots = SlotTable::empty(1, 2);
+        let mut slots = SlotTable::empty(1, script.replicas);
         for (slot, list) in (0..).map(Slot).zip(&script.lists) {
             slots.set(
                 slot,
@@ -160,7 +165,11 @@ impl Leader {
                 placement_version: 1,
                 hash: HashName::Xxh3_64,
                 seed: 0,
-                replication: Replication { rf: 2, w: 2, r: 1 },
+                replication: Replication {
+                    rf: script.replicas,
+                    w: 2,
+                    r: script.replicas - 1,
+                },
                 slots,
             },
             members,
@@ -258,6 +267,9 @@ impl Leader {
             }
             known.sealed = report.sealed;
             known.confirmed = report.confirmed;
+            known.fenced = report.fenced_wave;
+            known.succeeded = report.succeeded;
+            known.behind = report.behind_ranges;
             known.retained = report
                 .retained
                 .into_iter()

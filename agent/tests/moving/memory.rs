@@ -6,7 +6,8 @@ use std::{
 };
 
 use annulus_agent::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Watermark, digest,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
+    digest,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 struct Area {
     versions: BTreeMap<Position, (Bytes, Option<Bytes>)>,
     watermark: Option<Position>,
+    fork: Option<Position>,
     attempt: u32,
     complete: bool,
 }
@@ -108,9 +110,10 @@ impl MemoryStore {
     }
 }
 
-fn cut_of(area: &Area, position: Position, from: Option<Position>) -> Cut {
+fn cut_of(area: &Area, from: Option<Position>) -> Cut {
+    let position = area.watermark.unwrap_or_default();
     let records: Vec<_> = area
-        .at(Some(position))
+        .at(None)
         .into_iter()
         .filter(|(_, (at, _))| Some(*at) > from)
         .map(|(key, (version, value))| {
@@ -172,8 +175,7 @@ impl RangeStore for MemoryStore {
 
     fn tail(&self, slot: Slot, from: Option<Position>) -> Result<Cut, StoreError> {
         self.with(slot, Copy::Live, |area| {
-            let position = area.watermark.unwrap_or_default();
-            Ok(cut_of(area, position, from))
+            Ok(cut_of(area, from))
         })
     }
 
@@ -252,11 +254,59 @@ impl RangeStore for MemoryStore {
     fn begin_reign(&self, slots: &[(Slot, Epoch)]) -> Result<(), StoreError> {
         for (slot, reign) in slots {
             self.with(*slot, Copy::Live, |area| {
-                area.advance(Some(Position::new(*reign, 0)));
+                let begin = Position::new(*reign, 0);
+                if area.watermark < Some(begin) {
+                    area.fork = area.watermark;
+                }
+                area.advance(Some(begin));
                 Ok(())
             })?;
         }
         Ok(())
+    }
+
+    fn fork(&self, slot: Slot) -> Result<Option<Position>, StoreError> {
+        self.with(slot, Copy::Live, |area| Ok(area.fork))
+    }
+
+    fn find(&self, slot: Slot, key: &[u8]) -> Result<Option<Record>, StoreError> {
+        self.with(slot, Copy::Live, |area| {
+            let found = area.at(None).remove_entry(key);
+            Ok(found.map(|(key, (version, value))| Record {
+                key,
+                version,
+                value,
+            }))
+        })
+    }
+
+    fn versions(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        from: Option<Position>,
+    ) -> Result<Versions, StoreError> {
+        self.with(slot, copy, |area| {
+            let newest = area.at(None).into_iter().map(|(key, (at, _))| (key, at));
+            let above: Vec<_> = newest.filter(|(_, at)| Some(*at) > from).map(Ok).collect();
+            Ok(Box::new(above.into_iter()) as Versions)
+        })
+    }
+
+    fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError> {
+        self.with(slot, copy, |area| {
+            for stray in strays {
+                let newest = area.at(None).get(&stray.key).map(|(at, _)| *at);
+                if newest == Some(stray.version) {
+                    area.versions.retain(|_, (key, _)| *key != stray.key);
+                    if let Some(instead) = stray.instead {
+                        area.versions
+                            .insert(instead.version, (instead.key, instead.value));
+                    }
+                }
+            }
+            Ok(())
+        })
     }
 
     fn promote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {

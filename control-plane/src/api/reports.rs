@@ -1,7 +1,7 @@
 //! What data nodes report and what they are told, between messages and domain values.
 
 use annulus_membership::{
-    Directive, MAX_WAVE, Report, RingState, SlotReport, TransitionState, WaveId,
+    Directive, MAX_MEMBERS, MAX_WAVE, Report, RingState, SlotReport, TransitionState, WaveId,
 };
 use annulus_proto::{convert, v1};
 use annulus_ring::{Epoch, NodeId, Position, SessionId, Slot};
@@ -46,6 +46,9 @@ pub(super) fn report(
         copied_bytes: message.copied_bytes,
         free_bytes: message.free_bytes,
         unheld: message.unheld_ranges,
+        behind: message.behind_ranges,
+        fenced: message.fenced_wave.map(WaveId),
+        succeeded: message.succeeded.map(succeeded).transpose()?,
     })
 }
 
@@ -107,6 +110,15 @@ fn wave(message: v1::WaveReport) -> Result<(WaveId, Vec<Position>), ApiError> {
     Ok((WaveId(message.wave), positions))
 }
 
+fn succeeded(message: v1::Succeeded) -> Result<(WaveId, Vec<NodeId>), ApiError> {
+    if message.read.len() > MAX_MEMBERS {
+        let found = message.read.len();
+        return Err(ApiError::field("read", format!("{found}, at most {MAX_MEMBERS}")));
+    }
+    let read = message.read.iter().map(|node| convert::node_id("succeeded.read", node));
+    Ok((WaveId(message.wave), read.collect::<Result<_, _>>()?))
+}
+
 /// What a node should do, as it is told; `epoch` is the ring's in the state it was made from.
 pub(super) fn directive(directive: Directive, epoch: Epoch) -> v1::Directive {
     let numbers = |slots: &[Slot]| slots.iter().map(|slot| slot.0).collect();
@@ -118,6 +130,8 @@ pub(super) fn directive(directive: Directive, epoch: Epoch) -> v1::Directive {
             successor: wave.successor.to_string(),
             slots: numbers(&wave.slots),
             sealed: sealed.into_iter().map(v1::Position::from).collect(),
+            silent_owner: wave.intent.is_some(),
+            tails: directive.tails.iter().map(ToString::to_string).collect(),
         }),
         waves_over: directive.waves_over.0,
         paused: directive.paused,

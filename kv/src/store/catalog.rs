@@ -42,6 +42,8 @@ pub(super) struct Area {
     pub complete: bool,
     /// Everything up to here is held without holes.
     pub held: Option<Position>,
+    /// The watermark before the present reign began here, as its owner.
+    pub fork: Option<Position>,
     /// Every write up to here is known to be acknowledged.
     pub acknowledged: Option<Position>,
     /// Positions above `held` that were taken in: first of a run -> last seq of it.
@@ -57,6 +59,7 @@ impl Area {
             attempt,
             complete,
             held: None,
+            fork: None,
             acknowledged: None,
             above: BTreeMap::new(),
         }
@@ -65,6 +68,13 @@ impl Area {
     /// Whether records are held above a hole.
     pub fn pending(&self) -> bool {
         !self.above.is_empty()
+    }
+
+    /// The highest position that was taken in.
+    pub fn highest(&self) -> Position {
+        let last = self.above.last_key_value();
+        let above = last.map(|(first, last)| Position::new(first.reign, *last));
+        self.held.max(above).unwrap_or_default()
     }
 
     /// A record at this position was taken in (stored, or found to be superseded).

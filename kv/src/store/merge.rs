@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use annulus_agent::{
     digest,
-    store::{Copy, Record, StoreError},
+    store::{Copy, Record, StoreError, Stray},
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use redb::{ReadableTable, Table, WriteTransaction};
@@ -264,8 +264,42 @@ impl<'txn> Batch<'txn> {
         }
         for (slot, reign) in slots {
             let id = self.find(*slot, Copy::Live)?;
-            self.jump(id, Position::new(*reign, 0));
+            let begin = Position::new(*reign, 0);
+            let area = self.touch(id);
+            if area.held.is_none_or(|held| held < begin) {
+                area.fork = area.held;
+            }
+            self.jump(id, begin);
         }
+        Ok(())
+    }
+
+    /// Gives up records of a deposed owner; what its successor holds takes their place.
+    pub fn give_up(&mut self, slot: Slot, copy: Copy, strays: &[Stray]) -> Result<(), Fault> {
+        let id = self.find(slot, copy)?;
+        for stray in strays {
+            let row_key = tables::record_key(id, &stray.key);
+            let held = match self.records.get(row_key.as_slice())? {
+                Some(row) => match tables::parse_row(row.value()) {
+                    Some((version, _)) => Some(version),
+                    None => return Err(Fault::Refused(damaged(slot, &stray.key))),
+                },
+                None => None,
+            };
+            if held != Some(stray.version) {
+                continue;
+            }
+            self.records.remove(row_key.as_slice())?;
+            self.versions
+                .remove(tables::version_key(id, stray.version).as_slice())?;
+            if let Some(instead) = &stray.instead {
+                self.store(id, instead, false)?;
+            }
+        }
+        // The digest went back, which no later write undoes: earlier cuts cannot be told any more.
+        let area = self.touch(id);
+        let floor = area.highest();
+        self.touched.get_mut(&id).expect("touched above").floor = floor;
         Ok(())
     }
 

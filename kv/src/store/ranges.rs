@@ -1,7 +1,7 @@
 //! The store as the agent drives it.
 
 use annulus_agent::store::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Watermark,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 
@@ -96,6 +96,31 @@ impl RangeStore for Store {
     fn begin_reign(&self, slots: &[(Slot, Epoch)]) -> Result<(), StoreError> {
         let slots = slots.to_vec();
         self.carry_out(move |batch| batch.begin_reign(&slots))
+    }
+
+    fn fork(&self, slot: Slot) -> Result<Option<Position>, StoreError> {
+        let catalog = self.shared().catalog();
+        let copy = Copy::Live;
+        let id = catalog.find(slot, copy);
+        let area = id.and_then(|id| catalog.area(id));
+        Ok(area.ok_or(StoreError::Missing { slot, copy })?.fork)
+    }
+
+    fn find(&self, slot: Slot, key: &[u8]) -> Result<Option<Record>, StoreError> {
+        self.get(slot, key)
+    }
+
+    fn versions(
+        &self,
+        slot: Slot,
+        copy: Copy,
+        from: Option<Position>,
+    ) -> Result<Versions, StoreError> {
+        self.reading(slot, copy)?.versions(from)
+    }
+
+    fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError> {
+        self.carry_out(move |batch| batch.give_up(slot, copy, &strays))
     }
 
     fn promote(&self, session: SessionId, slots: &[Slot]) -> Result<(), StoreError> {

@@ -3,9 +3,10 @@
 
 use annulus_agent::{
     digest::{self, Sum},
-    store::{Copy, Cut, DigestAt, Record, StoreError},
+    store::{Copy, Cut, DigestAt, Record, StoreError, Versions},
 };
 use annulus_ring::{Position, Slot};
+use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 
 use super::{
@@ -87,13 +88,8 @@ impl Reading {
         self,
         from: Option<Position>,
     ) -> Result<impl Iterator<Item = Result<Record, StoreError>> + Send + use<>, StoreError> {
-        let (first, end) = tables::area_bounds(self.id);
-        let first = match from {
-            Some(from) => {
-                tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec()
-            }
-            None => first.to_vec(),
-        };
+        let first = self.first_above(from);
+        let (_, end) = tables::area_bounds(self.id);
         let rows = self
             .versions
             .range(first.as_slice()..end.as_slice())
@@ -110,13 +106,8 @@ impl Reading {
         &self,
         from: Option<Position>,
     ) -> Result<impl Iterator<Item = Result<Position, StoreError>> + use<>, StoreError> {
-        let (first, end) = tables::area_bounds(self.id);
-        let first = match from {
-            Some(from) => {
-                tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec()
-            }
-            None => first.to_vec(),
-        };
+        let first = self.first_above(from);
+        let (_, end) = tables::area_bounds(self.id);
         let rows = self
             .versions
             .range(first.as_slice()..end.as_slice())
@@ -129,6 +120,35 @@ impl Reading {
                 what: "a row of the version index".to_owned(),
             })
         }))
+    }
+
+    /// Keys and versions above `from`, in the order of versions.
+    pub fn versions(self, from: Option<Position>) -> Result<Versions, StoreError> {
+        let first = self.first_above(from);
+        let (_, end) = tables::area_bounds(self.id);
+        let rows = self
+            .versions
+            .range(first.as_slice()..end.as_slice())
+            .map_err(fault)?;
+        let slot = self.area.slot;
+        Ok(Box::new(rows.map(move |row| {
+            let (version, key) = row.map_err(fault)?;
+            let key = Bytes::copy_from_slice(key.value());
+            match tables::parse_version_key(version.value()) {
+                Some(version) => Ok((key, version)),
+                None => Err(damaged(slot, &key)),
+            }
+        })))
+    }
+
+    /// The first row of the version index above `from`.
+    fn first_above(&self, from: Option<Position>) -> Vec<u8> {
+        match from {
+            Some(from) => {
+                tables::version_key(self.id, Position::new(from.reign, from.seq + 1)).to_vec()
+            }
+            None => tables::area_bounds(self.id).0.to_vec(),
+        }
     }
 
     /// The copy at a cut.

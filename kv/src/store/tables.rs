@@ -32,6 +32,7 @@ pub(super) const NEXT_AREA_KEY: &str = "next_area";
 
 const PUT: u8 = 0;
 const TOMBSTONE: u8 = 1;
+const AREA_ROW_BYTES: usize = 69;
 /// reign, seq, kind.
 const ROW_HEADER_BYTES: usize = 17;
 
@@ -119,7 +120,8 @@ fn parse_position(row: &[u8], at: usize) -> Option<Option<Position>> {
     }
 }
 
-/// An area's row: slot 4, role 1, session 8, attempt 4, complete 1, watermark 17, acknowledged 17.
+/// An area's row: slot 4, role 1, session 8, attempt 4, complete 1, watermark 17, acknowledged 17,
+/// fork 17.
 pub(super) fn area_row(area: &Area) -> Vec<u8> {
     let (role, session) = match area.role {
         Role::Live => (0, 0),
@@ -127,7 +129,7 @@ pub(super) fn area_row(area: &Area) -> Vec<u8> {
         Role::Retained(session) => (2, session.0),
         Role::Dropped => (3, 0),
     };
-    let mut row = Vec::with_capacity(52);
+    let mut row = Vec::with_capacity(AREA_ROW_BYTES);
     row.extend_from_slice(&area.slot.0.to_be_bytes());
     row.push(role);
     row.extend_from_slice(&u64::to_be_bytes(session));
@@ -135,6 +137,7 @@ pub(super) fn area_row(area: &Area) -> Vec<u8> {
     row.push(u8::from(area.complete));
     push_position(&mut row, area.held);
     push_position(&mut row, area.acknowledged);
+    push_position(&mut row, area.fork);
     row
 }
 
@@ -153,6 +156,10 @@ pub(super) fn parse_area(row: &[u8]) -> Option<Area> {
     area.complete = *row.get(17)? != 0;
     area.held = parse_position(row, 18)?;
     area.acknowledged = parse_position(row, 35)?;
+    // Rows of before there were forks end here.
+    if row.len() > 52 {
+        area.fork = parse_position(row, 52)?;
+    }
     Some(area)
 }
 
@@ -175,12 +182,15 @@ mod tests {
         let mut area = Area::new(Slot(5), Role::Staging(SessionId(4)), 2);
         area.held = Some(at);
         area.complete = true;
+        area.fork = Some(Position::new(Epoch(2), 7));
         let back = parse_area(&area_row(&area)).unwrap();
         assert_eq!(area_row(&back), area_row(&area));
         assert_eq!(
-            (back.slot, back.role, back.held),
-            (area.slot, area.role, area.held)
+            (back.slot, back.role, back.held, back.fork),
+            (area.slot, area.role, area.held, area.fork)
         );
+        let before_forks = parse_area(&area_row(&area)[..52]).unwrap();
+        assert_eq!((before_forks.held, before_forks.fork), (area.held, None));
         assert_eq!(parse_version_key(&version_key(AreaId(1), at)), Some(at));
     }
 

@@ -1,8 +1,8 @@
 //! Hand-over: a change of order inside one list and nothing else; it moves no data.
 
-use annulus_ring::{Incarnation, List, NodeId, Position, Slot, Step};
+use annulus_ring::{Handle, Incarnation, List, NodeId, Position, Slot, Step};
 
-use super::Decision;
+use super::{Decision, failover};
 use crate::{Event, HandOver, MAX_WAVE, Rejection, RingState, Wave, WaveFault};
 
 pub(super) fn decide(ring: &RingState, hand_over: &HandOver) -> Result<Decision, Rejection> {
@@ -30,7 +30,20 @@ pub(super) fn decide(ring: &RingState, hand_over: &HandOver) -> Result<Decision,
             running(ring, *wave)?;
             Ok(vec![Event::WaveAborted { wave: *wave }].into())
         }
+        HandOver::Intend {
+            owner,
+            successor,
+            slots,
+        } => failover::intend(ring, owner, successor, slots),
+        HandOver::Succeed { wave, fenced, read } => {
+            failover::succeed(ring, running(ring, *wave)?, fenced, read)
+        }
     }
+}
+
+/// Whether a step of a hand-over would be taken.
+pub(crate) fn passes(ring: &RingState, hand_over: &HandOver) -> bool {
+    decide(ring, hand_over).is_ok()
 }
 
 fn running(ring: &RingState, wave: crate::WaveId) -> Result<&Wave, Rejection> {
@@ -50,23 +63,8 @@ fn begin(
     if let Some(wave) = &ring.wave {
         return Err(Rejection::WaveRuns { wave: wave.id });
     }
-    let member = |node: &NodeId| {
-        ring.members
-            .get(node)
-            .ok_or_else(|| Rejection::NotMember { node: node.clone() })
-    };
-    let (old, new) = (member(owner)?.handle, member(successor)?.handle);
-    let first = slots.first().copied().unwrap_or_default();
-    let sorted = slots.windows(2).all(|pair| pair[0] < pair[1]);
-    let known = slots
-        .iter()
-        .all(|slot| slot.index() < ring.slots.slot_count());
-    if slots.is_empty() || slots.len() > MAX_WAVE || !sorted || !known {
-        return Err(Rejection::BadWave {
-            slot: first,
-            reason: WaveFault::Order,
-        });
-    }
+    let (old, new) = (handle(ring, owner)?, handle(ring, successor)?);
+    in_order(ring, slots, MAX_WAVE)?;
     for slot in slots {
         let fault = |reason| {
             Err(Rejection::BadWave {
@@ -93,8 +91,39 @@ fn begin(
         owner: owner.clone(),
         successor: successor.clone(),
         slots: slots.to_vec(),
+        intent: None,
     };
     Ok(vec![Event::WaveBegun { wave }].into())
+}
+
+pub(super) fn handle(ring: &RingState, node: &NodeId) -> Result<Handle, Rejection> {
+    match ring.members.get(node) {
+        Some(member) => Ok(member.handle),
+        None => Err(Rejection::NotMember { node: node.clone() }),
+    }
+}
+
+/// Sorted, unique, of this ring, and not more than `most`.
+pub(super) fn in_order(ring: &RingState, slots: &[Slot], most: usize) -> Result<(), Rejection> {
+    let sorted = slots.windows(2).all(|pair| pair[0] < pair[1]);
+    let known = slots
+        .iter()
+        .all(|slot| slot.index() < ring.slots.slot_count());
+    if slots.is_empty() || slots.len() > most || !sorted || !known {
+        return Err(Rejection::BadWave {
+            slot: slots.first().copied().unwrap_or_default(),
+            reason: WaveFault::Order,
+        });
+    }
+    Ok(())
+}
+
+/// The list of a slot with its new owner first.
+pub(super) fn reordered(ring: &RingState, slot: Slot, owner: Handle) -> (Slot, List) {
+    let old = ring.slots.list(slot);
+    let mut list = List::from_slice(&[owner]);
+    list.extend(old.iter().copied().filter(|handle| *handle != owner));
+    (slot, list)
 }
 
 fn commit(
@@ -105,6 +134,12 @@ fn commit(
     lives: [(&NodeId, Incarnation); 2],
 ) -> Result<Decision, Rejection> {
     let first = wave.slots[0];
+    if wave.intent.is_some() {
+        return Err(Rejection::BadWave {
+            slot: first,
+            reason: WaveFault::OtherKind,
+        });
+    }
     for (node, incarnation) in lives {
         let member = ring
             .members
@@ -134,10 +169,7 @@ fn commit(
                 reason: WaveFault::NotHeld,
             });
         }
-        let old = ring.slots.list(*slot);
-        let mut list = List::from_slice(&[successor]);
-        list.extend(old.iter().copied().filter(|handle| *handle != successor));
-        lists.push((*slot, list));
+        lists.push(reordered(ring, *slot, successor));
     }
     Ok(vec![Event::WaveCommitted { lists }].into())
 }

@@ -6,6 +6,7 @@ mod abort;
 mod advance;
 mod brake;
 mod change;
+mod failover;
 mod found;
 mod hand_over;
 mod permit;
@@ -14,7 +15,9 @@ mod start;
 mod target;
 
 pub(crate) use advance::{leaving_owners, soak_left_ms};
+pub(crate) use failover::{needed, successors};
 pub(crate) use found::collected;
+pub(crate) use hand_over::passes as hand_over_passes;
 
 use annulus_ring::{Checksum, Epoch, RingName};
 

@@ -20,6 +20,9 @@ pub struct Node {
     /// The wave sealed here, with its positions.
     pub sealed: Option<(WaveId, Vec<Position>)>,
     confirmed: Option<(WaveId, Vec<Position>)>,
+    /// The failover whose owner is refused here.
+    pub fenced: Option<WaveId>,
+    succeeded: Option<(WaveId, Vec<NodeId>)>,
     joint: BTreeMap<Slot, Position>,
     last_session: SessionId,
     verify: Vec<Slot>,
@@ -37,6 +40,8 @@ impl Node {
             kept: BTreeMap::new(),
             sealed: None,
             confirmed: None,
+            fenced: None,
+            succeeded: None,
             joint: BTreeMap::new(),
             last_session: SessionId(0),
             verify: Vec::new(),
@@ -138,7 +143,14 @@ impl Node {
     }
 
     fn hand_over(&mut self, ring: &RingState, directive: &Directive) {
+        self.fenced = None;
         match &directive.wave {
+            Some((wave, _)) if wave.intent.is_some() => {
+                self.fenced = Some(wave.id);
+                if !directive.tails.is_empty() {
+                    self.succeeded = Some((wave.id, directive.tails.clone()));
+                }
+            }
             Some((wave, _)) if wave.owner == *self.id() => {
                 let positions = wave
                     .slots
@@ -170,6 +182,8 @@ impl Node {
         };
         report.sealed.clone_from(&self.sealed);
         report.confirmed.clone_from(&self.confirmed);
+        report.fenced = self.fenced;
+        report.succeeded.clone_from(&self.succeeded);
         report.retained = self
             .kept
             .iter()

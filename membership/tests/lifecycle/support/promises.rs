@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_membership::{Command, HandOver, RingCommand, RingState, State};
-use annulus_ring::{Handle, MemberState, NodeId, Slot, Snapshot, Step};
+use annulus_ring::{Availability, Handle, MemberState, NodeId, Slot, Snapshot, Step};
 
 use super::node::Node;
 
@@ -236,6 +236,10 @@ fn owners(
         let Some(wave) = &old.wave else {
             panic!("ONE-OWNER: slot {slot} without a wave")
         };
+        if wave.intent.is_some() {
+            assert!(old.members[&wave.owner].availability == Availability::Down);
+            continue;
+        }
         let owner = &nodes[&wave.owner];
         let sealed = owner.sealed.as_ref().is_some_and(|(id, _)| *id == wave.id);
         assert!(sealed, "ONE-OWNER: {} did not seal slot {slot}", owner.id());
@@ -246,7 +250,9 @@ fn owners(
             matches!(
                 command,
                 Command::Ring {
-                    command: RingCommand::HandOver(HandOver::Commit { .. }),
+                    command: RingCommand::HandOver(
+                        HandOver::Commit { .. } | HandOver::Succeed { .. }
+                    ),
                     ..
                 }
             ),
