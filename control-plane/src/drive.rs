@@ -294,15 +294,20 @@ fn report(ring: &RingName, kind: &str, answer: &Answer) -> bool {
     }
 }
 
-/// Whether a step may wait so that a ring has few epochs a second. The end of a wave may not: its
-/// ranges take no writes meanwhile.
+/// Whether a step may wait so that a ring has few epochs a second. The end of a wave may not, nor
+/// any step of a failover: its ranges take no writes meanwhile.
 fn may_wait(command: &RingCommand) -> bool {
     match command {
         RingCommand::Start { .. }
         | RingCommand::Advance { .. }
         | RingCommand::Availability { .. }
         | RingCommand::HandOver(HandOver::Begin { .. }) => true,
-        RingCommand::HandOver(HandOver::Commit { .. } | HandOver::Abort { .. })
+        RingCommand::HandOver(
+            HandOver::Commit { .. }
+            | HandOver::Abort { .. }
+            | HandOver::Intend { .. }
+            | HandOver::Succeed { .. },
+        )
         | RingCommand::Create { .. }
         | RingCommand::Found { .. }
         | RingCommand::Register(_)

@@ -79,7 +79,7 @@ pub(crate) struct Adopter {
     directive: Option<Arc<Directive>>,
     drain: Option<Wait<()>>,
     quiet: Option<Wait<Wave>>,
-    fencing: Option<Wait<u64>>,
+    /// A refusal that is durable and obeyed, and drains.
     fencing: Option<Wait<u64>>,
     retry: Option<Wait<()>>,
 }

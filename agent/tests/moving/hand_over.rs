@@ -148,7 +148,7 @@ async fn a_seal_survives_a_restart_and_is_lifted_by_a_committed_abort_only() {
             owner: "a".into(),
             successor: "b".into(),
             slots: vec![0],
-            sealed: vec![],
+            ..Default::default()
         }),
         waves_over: 3,
         ..Default::default()

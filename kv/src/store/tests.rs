@@ -554,3 +554,77 @@ async fn a_writer_that_panics_breaks_the_store_and_says_so() {
         Err(StoreError::Backend { .. })
     ));
 }
+
+/// Story F10: what a deposed owner left is replaced by what its successor holds, in one step.
+#[test]
+fn strays_are_given_up_for_what_the_owner_holds_and_nothing_newer_is() {
+    let (dir, store) = live();
+    let (kept, stray) = (put("both", at(1, 1), "1"), put("both", at(1, 5), "2"));
+    let records = vec![kept.clone(), put("alone", at(1, 4), "2"), stray];
+    store.merge(SLOT, Copy::Live, records, None).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("raced", at(1, 6), "2")], None)
+        .unwrap();
+    store.begin_reign(&[(SLOT, Epoch(3))]).unwrap();
+    assert_eq!(store.fork(SLOT).unwrap(), Some(at(1, 1)));
+    // Written anew in the new reign before the stray was given up.
+    let newer = put("raced", at(3, 1), "3");
+    store
+        .merge(SLOT, Copy::Live, vec![newer.clone()], None)
+        .unwrap();
+    let stray = |key: &str, seq, instead: Option<&Record>| annulus_agent::store::Stray {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        version: at(1, seq),
+        instead: instead.cloned(),
+    };
+    let strays = vec![
+        stray("both", 5, Some(&kept)),
+        stray("alone", 4, None),
+        stray("raced", 6, None),
+        stray("never", 9, None),
+    ];
+    for _ in 0..2 {
+        store.give_up(SLOT, Copy::Live, strays.clone()).unwrap();
+    }
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(value(&store, "both"), Some(Some(Bytes::from("1"))));
+    assert_eq!(value(&store, "alone"), None);
+    assert_eq!(value(&store, "raced"), Some(Some(Bytes::from("3"))));
+    let digest = store.digest(SLOT, Copy::Live, None).unwrap();
+    assert_eq!(digest.digest, naive([kept.clone(), newer.clone()]));
+    let versions: Result<Vec<_>, _> = store.versions(SLOT, Copy::Live, None).unwrap().collect();
+    let held = [&kept, &newer].map(|record| (record.key.clone(), record.version));
+    assert_eq!(versions.unwrap(), held);
+    let above: Vec<_> = store.versions(SLOT, Copy::Live, Some(at(1, 1))).unwrap().collect();
+    assert_eq!(above.len(), 1);
+    assert_eq!(store.find(SLOT, b"both").unwrap(), Some(kept));
+    assert_eq!(store.fork(SLOT).unwrap(), Some(at(1, 1)), "kept over a restart");
+}
+
+#[test]
+fn an_earlier_cut_cannot_be_told_after_strays_were_given_up() {
+    let (_dir, store) = live();
+    store
+        .merge(SLOT, Copy::Live, vec![put("k", at(1, 1), "1")], None)
+        .unwrap();
+    let whole = store.digest(SLOT, Copy::Live, Some(at(1, 1))).unwrap();
+    store
+        .merge(SLOT, Copy::Live, vec![put("l", at(1, 2), "1")], None)
+        .unwrap();
+    let earlier = store.digest(SLOT, Copy::Live, Some(at(1, 1))).unwrap();
+    assert_eq!(earlier, whole);
+    let stray = annulus_agent::store::Stray {
+        key: Bytes::from("k"),
+        version: at(1, 1),
+        instead: None,
+    };
+    store.give_up(SLOT, Copy::Live, vec![stray]).unwrap();
+    let trimmed = store.digest(SLOT, Copy::Live, Some(at(1, 1)));
+    assert!(
+        matches!(trimmed, Err(StoreError::CutTrimmed { .. })),
+        "{trimmed:?}"
+    );
+    let now = store.digest(SLOT, Copy::Live, None).unwrap();
+    assert_eq!(now.digest, naive([put("l", at(1, 2), "1")]));
+}
