@@ -113,8 +113,8 @@ pub(crate) struct Wave {
     pub sealed: Vec<Position>,
     /// A failover: this node refuses the owner's reign in every range of it that lists it.
     pub silent: bool,
-    /// As its successor: store the tails of these nodes.
-    pub tails: Vec<NodeId>,
+    /// As its successor, once enough members refuse: store the tails of these others.
+    pub tails: Option<Vec<NodeId>>,
 }
 
 /// What the leader wants of this node besides what follows from the view.
@@ -175,11 +175,15 @@ impl TryFrom<v1::Wave> for Wave {
                 slots: slots.len(),
             });
         }
-        let tails = message.tails.iter();
-        let tails = tails.map(|node| convert::node_id("wave.tails", node));
+        let names = |tails: v1::Tails| {
+            let names = tails.of.iter();
+            names
+                .map(|node| convert::node_id("wave.tails", node))
+                .collect()
+        };
         Ok(Self {
             silent: message.silent_owner,
-            tails: tails.collect::<Result<_, _>>()?,
+            tails: message.tails.map(names).transpose()?,
             id: message.id,
             owner: convert::node_id("wave.owner", &message.owner)?,
             successor: convert::node_id("wave.successor", &message.successor)?,

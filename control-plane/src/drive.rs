@@ -315,6 +315,7 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Change { .. }
         | RingCommand::Abort { .. }
         | RingCommand::Settle
+        | RingCommand::Replan { .. }
         | RingCommand::Pause { .. }
         | RingCommand::Hold { .. }
         | RingCommand::Permit { .. }

@@ -190,6 +190,14 @@ pub enum RingCommand {
         /// Which.
         change: ChangeId,
     },
+    /// The running transition starts again without a node that gains and is down: a joiner, whose
+    /// join is refused, or a member that is to be removed. The other changes wait again.
+    Replan {
+        /// Which transition.
+        transition: TransitionId,
+        /// Who is down.
+        without: NodeId,
+    },
     /// Ends the soak now.
     Settle,
     /// The leader finds a member silent for too long, or well again: clients try it last, or not.
@@ -311,7 +319,31 @@ pub enum Change {
         node: NodeId,
         /// Who comes.
         by: NodeId,
+        /// The one that leaves is dead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        burial: Option<Burial>,
     },
+    /// Take a dead member out: what it held is rebuilt from the others. From acceptance on its
+    /// agent is refused, and nothing waits for it.
+    Remove {
+        /// Who is dead.
+        node: NodeId,
+        /// What the operator says of it.
+        burial: Burial,
+    },
+}
+
+/// What an operator says of a member that will not come back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burial {
+    /// Ranges of which too few other members are up to prove that no acknowledged write is lost,
+    /// quoted; sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Slot>,
+    /// The operator's word that its process is stopped, with who says so and why: stands in for
+    /// the refusals that too few members can give (r = 1). At most [`crate::MAX_REASON`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
 }
 
 impl Change {
@@ -322,6 +354,7 @@ impl Change {
             Self::Join { node, .. }
             | Self::Drain { node }
             | Self::Weight { node, .. }
+            | Self::Remove { node, .. }
             | Self::Replace { node, .. } => node,
         }
     }
@@ -331,7 +364,7 @@ impl Change {
     pub fn joiner(&self) -> Option<&NodeId> {
         match self {
             Self::Join { node, .. } | Self::Replace { by: node, .. } => Some(node),
-            Self::Drain { .. } | Self::Weight { .. } => None,
+            Self::Drain { .. } | Self::Weight { .. } | Self::Remove { .. } => None,
         }
     }
 
@@ -339,13 +372,25 @@ impl Change {
     #[must_use]
     pub fn vacates(&self) -> Option<&NodeId> {
         match self {
-            Self::Drain { node } | Self::Replace { node, .. } => Some(node),
+            Self::Drain { node } | Self::Replace { node, .. } | Self::Remove { node, .. } => {
+                Some(node)
+            }
             Self::Weight { node, weight } if weight.get() == 0 => Some(node),
             Self::Join { .. } | Self::Weight { .. } => None,
         }
     }
 
-    /// "join", "drain", "weight" or "replace".
+    /// Who is dead, and what is said of it.
+    #[must_use]
+    pub fn buries(&self) -> Option<(&NodeId, &Burial)> {
+        match self {
+            Self::Remove { node, burial } => Some((node, burial)),
+            Self::Replace { node, burial, .. } => Some((node, burial.as_ref()?)),
+            Self::Join { .. } | Self::Drain { .. } | Self::Weight { .. } => None,
+        }
+    }
+
+    /// "join", "drain", "weight", "replace" or "remove".
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -353,6 +398,7 @@ impl Change {
             Self::Drain { .. } => "drain",
             Self::Weight { .. } => "weight",
             Self::Replace { .. } => "replace",
+            Self::Remove { .. } => "remove",
         }
     }
 }

@@ -18,6 +18,8 @@ use crate::{
 
 /// How long a failover may wait for refusals and tails before another successor is tried, in ms.
 pub const FAILOVER_BUDGET_MS: u64 = 5_000;
+/// How long a joiner may be down before its transition starts again without it, in ms.
+pub const REPLAN_AFTER_MS: u64 = 15 * 60 * 1000;
 /// How long a wave may stay sealed before the leader commits its abort, in ms.
 pub const SEAL_BUDGET_MS: u64 = 2_000;
 /// How long after an aborted wave the next one is tried, in ms.
@@ -48,8 +50,10 @@ pub fn due(
             None => wave_due(ring, wave, reports, now_ms),
         };
     }
-    // Nor does a pause leave ranges without an owner.
-    if let Some(command) = failover::due(ring, reports, now_ms) {
+    // Nor does a pause leave ranges without an owner, or a transition that cannot end.
+    if let Some(command) =
+        failover::due(ring, reports, now_ms).or_else(|| replan(ring, reports, now_ms))
+    {
         return Some(command);
     }
     let flips_back = ring
@@ -180,6 +184,31 @@ pub fn found_command(
         founders,
         accept,
         target,
+    })
+}
+
+/// The running transition waits for a joiner that was down for [`REPLAN_AFTER_MS`], or for a member
+/// that is taken for dead: it starts again without it.
+fn replan(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingCommand> {
+    let transition = ring.transition.as_ref()?;
+    if transition.step >= Step::Switched {
+        return None;
+    }
+    let gone = ring.members.values().find(|member| {
+        let down_ms = reports.down_ms(&member.node_id, now_ms);
+        let silent = transition.joining.contains(&member.node_id)
+            && down_ms.is_some_and(|down| down >= REPLAN_AFTER_MS);
+        let gains = || {
+            let mut slots = transition.target.keys();
+            slots.any(|slot| ring.sets(*slot).gainers().any(|one| one == member.handle))
+        };
+        member.availability == annulus_ring::Availability::Down
+            && (silent || ring.buried(&member.node_id))
+            && gains()
+    })?;
+    Some(RingCommand::Replan {
+        transition: transition.id,
+        without: gone.node_id.clone(),
     })
 }
 
@@ -470,17 +499,24 @@ fn next_wave(
         }
     }
     by_pair.into_iter().find_map(|((owner, successor), slots)| {
-        let owner = ring.by_handle(owner)?.node_id.clone();
-        let successor = ring.by_handle(successor)?.node_id.clone();
+        let (owner, successor) = (ring.by_handle(owner)?, ring.by_handle(successor)?);
+        // A silent owner does not seal, whatever its link looks like: that is a failover.
+        let up = annulus_ring::Availability::Up;
+        if owner.availability != up || successor.availability != up {
+            return None;
+        }
+        let (owner, successor) = (owner.node_id.clone(), successor.node_id.clone());
         let linked = |node| current(ring, reports, node).is_some_and(|report| report.linked);
         // Or the seal would last as long as its repair.
         let ready = current(ring, reports, &successor)
             .is_some_and(|report| report.behind == 0 && report.unheld == 0);
-        (linked(&owner) && linked(&successor) && ready).then_some(RingCommand::HandOver(HandOver::Begin {
-            owner,
-            successor,
-            slots,
-        }))
+        (linked(&owner) && linked(&successor) && ready).then_some(RingCommand::HandOver(
+            HandOver::Begin {
+                owner,
+                successor,
+                slots,
+            },
+        ))
     })
 }
 
@@ -493,7 +529,10 @@ fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingC
     };
     let mut candidates = ring.candidates();
     candidates.retain(|candidate| up(&candidate.handle));
-    let of: Vec<Handle> = candidates.iter().map(|candidate| candidate.handle).collect();
+    let of: Vec<Handle> = candidates
+        .iter()
+        .map(|candidate| candidate.handle)
+        .collect();
     if !ring.founded || reports.is_even(ring.layout_epoch, &of) {
         return None;
     }

@@ -100,8 +100,8 @@ pub enum Event {
     Settled,
     /// The transition was undone.
     TransitionAborted {
-        /// The change that was withdrawn; the others wait again.
-        change: ChangeId,
+        /// The change that was withdrawn, if one was; the others wait again.
+        change: Option<ChangeId>,
     },
     /// An owner is to seal ranges.
     WaveBegun {

@@ -113,17 +113,51 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
         }
         // Their own small soak: until all have it, one of them may answer a read of before.
         Step::FlippingBack => Barrier {
-            nodes: gainers,
+            nodes: without_the_dead(ring, transition, gainers),
             ..Barrier::default()
         },
         Step::Switched => {
             losers.extend(holders);
             Barrier {
-                nodes: losers,
+                nodes: without_the_dead(ring, transition, losers),
                 ..Barrier::default()
             }
         }
     }
+}
+
+/// A barrier for reads without members that are dead, by the operator's word. Never because time
+/// passed: in each of its ranges that moves, n - r + 1 members of the lists that were read refuse
+/// reads of before by being in the barrier themselves (story F7), or the operator says that its
+/// process is stopped. Whoever lacks that stays in.
+fn without_the_dead(
+    ring: &RingState,
+    transition: &TransitionState,
+    mut nodes: BTreeMap<NodeId, Epoch>,
+) -> BTreeMap<NodeId, Epoch> {
+    let handle = |node: &NodeId| ring.members.get(node).map(|member| member.handle);
+    let dead: Vec<_> = ring
+        .burials()
+        .filter_map(|(node, _)| handle(node))
+        .collect();
+    let r = usize::from(ring.replication().r);
+    let fenced = |node: annulus_ring::Handle| {
+        transition.target.keys().all(|slot| {
+            let sets = ring.sets(*slot);
+            let read = match transition.step {
+                Step::FlippingBack => sets.new,
+                _ => sets.old,
+            };
+            let left = read.iter().filter(|handle| !dead.contains(handle)).count();
+            !read.contains(&node) || left + r > read.len()
+        })
+    };
+    for (node, burial) in ring.burials() {
+        if burial.stopped.is_some() || handle(node).is_some_and(fenced) {
+            nodes.remove(node);
+        }
+    }
+    nodes
 }
 
 /// Builds a root: SHA-256 over domain, count and one SHA-256 per leaf, in order of slots.

@@ -245,6 +245,8 @@ impl RingState {
             Event::HoldSet { reason } => self.held = brake(reason.as_ref(), wall_ms),
             Event::MemberRemoved { node } => {
                 self.members.remove(node);
+                // Copies that a dead node kept are out of reach; nobody waits for their release.
+                self.retained.retain(|copies| copies.node != *node);
                 self.end_registration(node, false);
                 self.layout_epoch = self.epoch;
             }
@@ -406,7 +408,7 @@ impl RingState {
             .for_each(|id| self.set_phase(*id, ChangePhase::Done));
     }
 
-    fn abort(&mut self, change: ChangeId) {
+    fn abort(&mut self, change: Option<ChangeId>) {
         let Some(transition) = self.transition.take() else {
             return;
         };
@@ -425,21 +427,24 @@ impl RingState {
         for node in &transition.joining {
             self.members.remove(node);
         }
+        let mut joiners = Vec::new();
         for id in &transition.changes {
-            let phase = if *id == change {
-                ChangePhase::Aborted
-            } else {
-                ChangePhase::Queued
+            let Some(record) = self.changes.get_mut(id) else {
+                continue;
             };
-            self.set_phase(*id, phase);
+            if Some(*id) == change {
+                record.phase = ChangePhase::Aborted;
+            } else if !record.phase.ended() {
+                record.phase = ChangePhase::Queued;
+            }
+            // Withdrawn, or refused with this: what the joiner copied is nobody's.
+            if record.phase.ended() {
+                joiners.extend(record.change.joiner().cloned());
+            }
         }
-        let joiner = self
-            .changes
-            .get(&change)
-            .and_then(|record| record.change.joiner().cloned());
-        if let Some(node) = joiner {
-            self.end_registration(&node, true);
-        }
+        joiners
+            .iter()
+            .for_each(|node| self.end_registration(node, true));
     }
 
     fn retained_mut(&mut self, copies: &crate::CopySet) -> Option<&mut RetainedCopies> {

@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{
-    AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, SlotChange,
-    SlotTable, Weight, Zone, place, placement::diff,
+    AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, Slot,
+    SlotChange, SlotTable, Weight, Zone, place, placement::diff,
 };
 
-use crate::{Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState};
+use crate::{
+    Burial, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState,
+    decide::checked_reason,
+};
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,14 +66,14 @@ pub fn fold(ring: &RingState) -> Fold {
                 joining.extend(record.change.joiner().cloned());
                 match &record.change {
                     Change::Join { .. } => {}
-                    Change::Drain { node } => {
+                    Change::Drain { node } | Change::Remove { node, .. } => {
                         fold.weights.remove(node);
                         leaving.insert(node.clone());
                     }
                     Change::Weight { node, weight } => {
                         fold.weights.insert(node.clone(), *weight);
                     }
-                    Change::Replace { node, by } => {
+                    Change::Replace { node, by, .. } => {
                         fold.weights.remove(node);
                         leaving.insert(node.clone());
                         fold.replacements.push((node.clone(), by.clone()));
@@ -235,10 +238,10 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
                 expected.insert(node.clone(), (registered.zone.clone(), registered.weight));
             }
         }
-        Change::Drain { node } => {
+        Change::Drain { node } | Change::Remove { node, .. } => {
             expected.remove(node);
         }
-        Change::Replace { node, by } => {
+        Change::Replace { node, by, .. } => {
             if let Some(registered) = ring.registered(by) {
                 expected.remove(node);
                 expected.insert(by.clone(), (registered.zone.clone(), registered.weight));
@@ -286,8 +289,15 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
             }
             Ok(())
         }
-        Change::Replace { node, by } => {
-            stands(ring, expected, node)?;
+        Change::Remove { node, burial } => {
+            lies(ring, expected, node, burial)?;
+            vacate(ring, expected, node)
+        }
+        Change::Replace { node, by, burial } => {
+            match burial {
+                Some(burial) => lies(ring, expected, node, burial)?,
+                None => stands(ring, expected, node)?,
+            }
             let registered = newcomer(ring, expected, by)?;
             let (zone, weight) = &expected[node];
             if registered.zone != *zone {
@@ -368,6 +378,115 @@ fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Re
         return Err(Rejection::NodeDown { node: node.clone() });
     }
     Ok(())
+}
+
+/// The node is a member, committed as down, and what is said of it is true: the ranges in doubt
+/// are exactly those that the operator quotes.
+fn lies(
+    ring: &RingState,
+    expected: &Expected,
+    node: &NodeId,
+    burial: &Burial,
+) -> Result<(), Rejection> {
+    let Some(member) = ring
+        .members
+        .get(node)
+        .filter(|_| expected.contains_key(node))
+    else {
+        return stands(ring, expected, node);
+    };
+    if member.availability != Availability::Down {
+        return Err(Rejection::NodeUp { node: node.clone() });
+    }
+    if let Some(word) = &burial.stopped {
+        checked_reason(word)?;
+    }
+    let doubt = Doubt::about(ring, member);
+    if !doubt.nobody.is_empty() {
+        return Err(Rejection::NoSurvivor {
+            node: node.clone(),
+            slots: runs(&doubt.nobody),
+        });
+    }
+    if doubt.too_few.is_empty() && !burial.lost.is_empty() {
+        return Err(Rejection::NothingLost {
+            node: node.clone(),
+            quoted: runs(&burial.lost),
+        });
+    }
+    if doubt.too_few != burial.lost {
+        return Err(Rejection::MayLose {
+            node: node.clone(),
+            ranges: doubt.too_few.len(),
+            slots: runs(&doubt.too_few),
+            quoted: runs(&burial.lost),
+        });
+    }
+    Ok(())
+}
+
+/// Ranges of a dead member whose acknowledged writes nobody can vouch for: with fewer than n - w + 1
+/// other members up, a write may have been acknowledged by those alone that are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doubt {
+    /// Some other member is up, but too few.
+    pub too_few: Vec<Slot>,
+    /// No other member is up.
+    pub nobody: Vec<Slot>,
+}
+
+impl Doubt {
+    /// What is in doubt once `dead` is gone. O(slots x rf).
+    #[must_use]
+    pub fn about(ring: &RingState, dead: &Member) -> Self {
+        let up: BTreeSet<Handle> = ring
+            .members
+            .values()
+            .filter(|member| member.availability == Availability::Up)
+            .map(|member| member.handle)
+            .collect();
+        let mut doubt = Self::default();
+        for slot in ring.slots.slots() {
+            let list = ring.slots.list(slot);
+            if !list.contains(&dead.handle) {
+                continue;
+            }
+            match list.iter().filter(|handle| up.contains(handle)).count() {
+                0 => doubt.nobody.push(slot),
+                some if some < quorum(ring, slot) => doubt.too_few.push(slot),
+                _ => {}
+            }
+        }
+        doubt
+    }
+}
+
+/// n - w + 1 of a list: nobody can gather w acknowledgements without one of so many, and every
+/// acknowledged write is at one of them. The list is O until step 8 and N from there: a set of
+/// which every acknowledgement needs w (story F5).
+pub(crate) fn quorum(ring: &RingState, slot: Slot) -> usize {
+    let listed = ring.slots.list(slot).len();
+    let w = usize::from(ring.replication().w);
+    (listed + 1).saturating_sub(w).max(1)
+}
+
+/// Sorted slots as operators write them: `3,7-9`.
+#[must_use]
+pub fn runs(slots: &[Slot]) -> String {
+    let mut text = String::new();
+    let mut left = slots.iter().map(|slot| slot.0).peekable();
+    while let Some(first) = left.next() {
+        let mut last = first;
+        while let Some(next) = left.next_if(|next| *next == last + 1) {
+            last = next;
+        }
+        let comma = if text.is_empty() { "" } else { "," };
+        text += &match last - first {
+            0 => format!("{comma}{first}"),
+            _ => format!("{comma}{first}-{last}"),
+        };
+    }
+    text
 }
 
 /// Nobody's lists get shorter and no zone is left empty when `node` gives up all its ranges.

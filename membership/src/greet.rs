@@ -39,6 +39,9 @@ pub fn greet(ring: &RingState, hello: &Hello) -> Greeting {
     let node = &said.node;
     let entry = ring.roster.get(node);
     let living = entry.and_then(|entry| entry.registered.as_ref());
+    if ring.buried(node) {
+        return Greeting::Refuse(Rejection::TakenForDead { node: node.clone() });
+    }
     if let Some(living) = living.filter(|living| living.birth == said.birth) {
         let differs = |what: &str, registered: String, found: String| {
             Greeting::Refuse(Rejection::FactsDiffer {

@@ -169,6 +169,75 @@ pub enum Rejection {
         /// Who.
         node: NodeId,
     },
+    /// Only a member that is down is taken for dead.
+    #[error("node {node} is not down; `annulus node drain` takes a living member out")]
+    NodeUp {
+        /// Who.
+        node: NodeId,
+    },
+    /// An operator said that it is dead.
+    #[error(
+        "node {node} is taken for dead and will be removed; withdraw that with `annulus node abort` \
+         if it is not, or start it with an empty directory once it is gone"
+    )]
+    TakenForDead {
+        /// Who.
+        node: NodeId,
+    },
+    /// No copy of these ranges is left that could be read.
+    #[error(
+        "no other member of slot(s) {slots} of {node} is up; bring one of their members back first"
+    )]
+    NoSurvivor {
+        /// Who is dead.
+        node: NodeId,
+        /// Which ranges, as `3,7-9`.
+        slots: String,
+    },
+    /// Acknowledged writes may be gone with the dead; the operator must quote where.
+    #[error(
+        "of {ranges} range(s) of {node} too few other members are up to prove that no acknowledged \
+         write is lost, and {} were quoted; bring another member back, or accept the loss with \
+         `--lost {slots}`", if .quoted.is_empty() { "none" } else { .quoted }
+    )]
+    MayLose {
+        /// Who is dead.
+        node: NodeId,
+        /// How many ranges.
+        ranges: usize,
+        /// Which, as `3,7-9`.
+        slots: String,
+        /// Which were quoted.
+        quoted: String,
+    },
+    /// Nothing is in doubt, and something was quoted.
+    #[error("no range of {node} is in doubt, and {quoted} were quoted; leave `--lost` out")]
+    NothingLost {
+        /// Who is dead.
+        node: NodeId,
+        /// Which were quoted.
+        quoted: String,
+    },
+    /// It fell silent before it held what it was to gain.
+    #[error(
+        "node {node} was silent for too long while it joined; join it again when its agent runs"
+    )]
+    JoinerSilent {
+        /// Who.
+        node: NodeId,
+    },
+    /// Planning again ends with the switch.
+    #[error("the transition is at step {step}; from the switch on `annulus node abort` flips back")]
+    TooLateToReplan {
+        /// Where it is.
+        step: Step,
+    },
+    /// Without the node the target would be the same.
+    #[error("node {node} gains nothing that could go elsewhere")]
+    NothingToReplan {
+        /// Who.
+        node: NodeId,
+    },
     /// The ring stands still.
     #[error("movement is paused ({reason}); `annulus ring resume` lets it go on")]
     Paused {

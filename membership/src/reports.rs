@@ -5,12 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use annulus_ring::{Availability, Epoch, Handle, Incarnation, Member, NodeId, Position, SessionId, Slot};
-
-use crate::{
-    RingState, WaveId,
-    due::WAVE_PAUSE_MS,
+use annulus_ring::{
+    Availability, Epoch, Handle, Incarnation, Member, NodeId, Position, SessionId, Slot,
 };
+
+use crate::{RingState, WaveId, due::WAVE_PAUSE_MS};
 
 /// Silent for this long: suspect, in ms.
 pub const SUSPECT_MS: u64 = 5_000;
@@ -72,6 +71,8 @@ impl Word {
 #[derive(Clone, Debug)]
 struct Watched {
     down: bool,
+    /// Since when, as this leader sees it.
+    down_since_ms: u64,
     /// Heard again without a pause since then.
     back_since_ms: Option<u64>,
     /// How long it must be heard this time.
@@ -324,6 +325,7 @@ impl Reports {
                 let heard = self.nodes.contains_key(&member.node_id);
                 let watched = Watched {
                     down: true,
+                    down_since_ms: now_ms,
                     back_since_ms: (heard && silent < SUSPECT_MS).then_some(now_ms),
                     hold_down_ms: HOLD_DOWN_MS,
                     returned_ms: 0,
@@ -336,6 +338,7 @@ impl Reports {
             if silent >= DOWN_MS {
                 watched.hold_down_ms = (watched.hold_down_ms * 2).min(HOLD_DOWN_MAX_MS);
                 watched.down = true;
+                watched.down_since_ms = now_ms;
                 watched.back_since_ms = None;
             } else if now_ms.saturating_sub(watched.returned_ms) >= HOLD_DOWN_MAX_MS {
                 self.watched.remove(&member.node_id);
@@ -387,6 +390,13 @@ impl Reports {
                 }
             }
         }
+    }
+
+    /// How long a member has been down without being heard again, in ms.
+    pub(crate) fn down_ms(&self, node: &NodeId, now_ms: u64) -> Option<u64> {
+        let watched = self.watched.get(node)?;
+        let down = watched.down && watched.back_since_ms.is_none();
+        down.then(|| now_ms.saturating_sub(watched.down_since_ms))
     }
 
     /// What the snapshot should say of a member.

@@ -12,7 +12,7 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Birth, Change, ChangeId, Outcome, Rejection, RequestId, RingConfig, WaveId};
+use crate::{Birth, Burial, Change, ChangeId, Outcome, Rejection, RequestId, RingConfig, WaveId};
 
 /// Everything the control plane has decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -278,6 +278,18 @@ impl RingState {
                 weight: member.weight,
             })
             .collect()
+    }
+
+    /// What is said of members that are dead, by changes that wait or run.
+    pub fn burials(&self) -> impl Iterator<Item = (&NodeId, &Burial)> {
+        let open = self.changes.values().filter(|one| !one.phase.ended());
+        open.filter_map(|record| record.change.buries())
+    }
+
+    /// Whether an accepted change takes this member for dead.
+    #[must_use]
+    pub fn buried(&self, node: &NodeId) -> bool {
+        self.burials().any(|(dead, _)| dead == node)
     }
 
     /// The living registration of an id.

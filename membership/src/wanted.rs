@@ -18,8 +18,9 @@ pub struct Directive {
     pub everyone_adopted: Epoch,
     /// The wave this node takes part in, and F of its slots once the owner sealed.
     pub wave: Option<(Wave, Vec<Position>)>,
-    /// The running failover's successor: store the tails of these nodes.
-    pub tails: Vec<NodeId>,
+    /// To the running failover's successor, once enough members refuse the owner: store the tails
+    /// of these others. They may be none, where the successor alone is enough.
+    pub tails: Option<Vec<NodeId>>,
     /// Waves up to this one are over.
     pub waves_over: WaveId,
     /// As gainer: merge up to J.
@@ -54,7 +55,7 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
         });
     let tails = match &ring.wave {
         Some(wave) if wave.successor == *node => failover::tails(ring, reports, wave),
-        _ => Vec::new(),
+        _ => None,
     };
     let waves_over = match &ring.wave {
         Some(running) => WaveId(running.id.0 - 1),

@@ -111,14 +111,18 @@ impl Scene {
         let probe = Probe::of(&snapshot);
         let acks = annulus_tests::load::newest(&self.load.acks_from(acks));
         for ack in acks.iter().take(50) {
-            until(CHANGE, format!("all copies of {:?}", ack.version), || async {
-                let holders = probe.holders(&snapshot, ack).await;
-                if holders.len() == snapshot.sets(ack.slot).read_set().len() {
-                    Ok(())
-                } else {
-                    Err(format!("held by {holders:?}"))
-                }
-            })
+            until(
+                CHANGE,
+                format!("all copies of {:?}", ack.version),
+                || async {
+                    let holders = probe.holders(&snapshot, ack).await;
+                    if holders.len() == snapshot.sets(ack.slot).read_set().len() {
+                        Ok(())
+                    } else {
+                        Err(format!("held by {holders:?}"))
+                    }
+                },
+            )
             .await;
         }
     }

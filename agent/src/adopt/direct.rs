@@ -99,7 +99,7 @@ impl Adopter {
         if wave.silent {
             self.fence(wave, view, own).await?;
             let fenced = self.shared.board.fenced_wave() == Some(wave.id);
-            if fenced && wave.successor == known.node_id && !wave.tails.is_empty() {
+            if fenced && wave.successor == known.node_id && wave.tails.is_some() {
                 self.work.succeed(wave);
             }
             return Ok(());

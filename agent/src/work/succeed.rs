@@ -24,13 +24,15 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_m
 pub(super) async fn succeed(shared: Arc<Shared>, wave: Wave) {
     let view = shared.guard.view();
     let mut tails: Vec<(NodeId, Slot)> = Vec::new();
-    for node in &wave.tails {
+    let others = wave.tails.unwrap_or_default();
+    for node in &others {
         let handle = view
             .lookup
             .as_ref()
             .and_then(|lookup| lookup.snapshot().member(node))
             .map(|member| member.handle);
-        let listed = |slot: &Slot| handle.is_some_and(|handle| view.sets(*slot).old.contains(&handle));
+        let listed =
+            |slot: &Slot| handle.is_some_and(|handle| view.sets(*slot).old.contains(&handle));
         let slots = wave.slots.iter().copied().filter(listed);
         tails.extend(slots.map(|slot| (node.clone(), slot)));
     }
@@ -40,9 +42,12 @@ pub(super) async fn succeed(shared: Arc<Shared>, wave: Wave) {
             async move { store(&shared, wave, &node, slot).await }
         })
         .await;
-    let (count, from) = (wave.slots.len(), wave.tails.len());
-    info!(wave = wave.id, count, from, "tails are stored, ready to own");
-    shared.board.succeeded(Some((wave.id, wave.tails)));
+    let (count, from) = (wave.slots.len(), others.len());
+    info!(
+        wave = wave.id,
+        count, from, "tails are stored, ready to own"
+    );
+    shared.board.succeeded(Some((wave.id, others)));
 }
 
 async fn store(shared: &Arc<Shared>, wave: u64, node: &NodeId, slot: Slot) {

@@ -46,7 +46,9 @@ pub(crate) async fn tend(shared: Arc<Shared>) {
                     .metrics
                     .lagging
                     .set(i64::try_from(count).unwrap_or(i64::MAX));
-                shared.board.behind(u32::try_from(count).unwrap_or(u32::MAX));
+                shared
+                    .board
+                    .behind(u32::try_from(count).unwrap_or(u32::MAX));
                 let left = futures::stream::iter(due)
                     .map(|(slot, from)| {
                         let shared = shared.clone();

@@ -12,7 +12,7 @@ use crate::{
     ring::{Ring, eventually, stamp},
 };
 
-fn wave(tails: &[&str]) -> v1::Directive {
+fn wave(tails: Option<&str>) -> v1::Directive {
     v1::Directive {
         wave: Some(v1::Wave {
             id: 1,
@@ -20,7 +20,9 @@ fn wave(tails: &[&str]) -> v1::Directive {
             successor: "b".into(),
             slots: vec![0],
             silent_owner: true,
-            tails: tails.iter().map(|node| (*node).to_owned()).collect(),
+            tails: tails.map(|node| v1::Tails {
+                of: vec![node.to_owned()],
+            }),
             ..Default::default()
         }),
         ..Default::default()
@@ -57,8 +59,14 @@ async fn a_successor_holds_every_acknowledged_write_and_strays_are_given_up() {
     let ring = three().await;
     let (owner, successor, third) = (ring.node("a"), ring.node("b"), ring.node("g"));
     let reign = owner.guard.view().reign(SLOT);
-    ring.nodes.write("a", SLOT, "both", Some("1")).await.unwrap();
-    ring.nodes.write("a", SLOT, "gone", Some("1")).await.unwrap();
+    ring.nodes
+        .write("a", SLOT, "both", Some("1"))
+        .await
+        .unwrap();
+    ring.nodes
+        .write("a", SLOT, "gone", Some("1"))
+        .await
+        .unwrap();
     // Acknowledged without the successor: only its tail has it.
     successor.deaf.store(true, Ordering::SeqCst);
     ring.nodes.write("a", SLOT, "far", Some("1")).await.unwrap();
@@ -73,12 +81,12 @@ async fn a_successor_holds_every_acknowledged_write_and_strays_are_given_up() {
         .publish(|script| script.last_changes[0] = script.epoch);
     ring.leader.adopted(&["b", "g"], intent).await;
     // Tails are asked for too early: the third does not refuse yet, and gives none.
-    ring.leader.direct("b", wave(&["g"]));
+    ring.leader.direct("b", wave(Some("g")));
     let fenced = |one: &crate::leader::Reported| one.fenced == Some(1);
     ring.leader.until("b", "refusal", fenced).await;
     some_renewals(&ring, "b").await;
     assert_eq!(ring.leader.reported("b").succeeded, None);
-    ring.leader.direct("g", wave(&[]));
+    ring.leader.direct("g", wave(None));
     ring.leader.until("g", "refusal", fenced).await;
     // The owner lives on and stamps with the newest epoch: its reign is refused all the same.
     let old = ReplicaStamp {
@@ -108,12 +116,15 @@ async fn a_successor_holds_every_acknowledged_write_and_strays_are_given_up() {
     let version = ring.nodes.write("b", SLOT, "new", Some("1")).await.unwrap();
     assert_eq!(version, Position::new(Epoch(committed), 1));
     for node in [owner, third] {
-        eventually("everybody holds what the new owner holds, and no more", || {
-            live(node, SLOT) == live(successor, SLOT)
-        })
+        eventually(
+            "everybody holds what the new owner holds, and no more",
+            || live(node, SLOT) == live(successor, SLOT),
+        )
         .await;
         let told = |one: &crate::leader::Reported| one.behind == 0;
-        ring.leader.until(node.name, "nothing is missing", told).await;
+        ring.leader
+            .until(node.name, "nothing is missing", told)
+            .await;
     }
     assert_eq!(value(owner, "both").as_deref(), Some("1"), "not the stray");
     assert_eq!(value(owner, "stray"), None);
@@ -130,7 +141,7 @@ async fn a_refusal_survives_a_restart_and_is_lifted_by_a_committed_abort_only() 
         .leader
         .publish(|script| script.last_changes[0] = script.epoch);
     ring.leader.adopted(&["g"], intent).await;
-    ring.leader.direct("g", wave(&[]));
+    ring.leader.direct("g", wave(None));
     let fenced = |one: &crate::leader::Reported| one.fenced == Some(1);
     ring.leader.until("g", "refusal", fenced).await;
     // What is durable is what a restart begins with.

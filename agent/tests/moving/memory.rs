@@ -174,9 +174,7 @@ impl RangeStore for MemoryStore {
     }
 
     fn tail(&self, slot: Slot, from: Option<Position>) -> Result<Cut, StoreError> {
-        self.with(slot, Copy::Live, |area| {
-            Ok(cut_of(area, from))
-        })
+        self.with(slot, Copy::Live, |area| Ok(cut_of(area, from)))
     }
 
     fn merge(

@@ -113,9 +113,15 @@ fn wave(message: v1::WaveReport) -> Result<(WaveId, Vec<Position>), ApiError> {
 fn succeeded(message: v1::Succeeded) -> Result<(WaveId, Vec<NodeId>), ApiError> {
     if message.read.len() > MAX_MEMBERS {
         let found = message.read.len();
-        return Err(ApiError::field("read", format!("{found}, at most {MAX_MEMBERS}")));
+        return Err(ApiError::field(
+            "read",
+            format!("{found}, at most {MAX_MEMBERS}"),
+        ));
     }
-    let read = message.read.iter().map(|node| convert::node_id("succeeded.read", node));
+    let read = message
+        .read
+        .iter()
+        .map(|node| convert::node_id("succeeded.read", node));
     Ok((WaveId(message.wave), read.collect::<Result<_, _>>()?))
 }
 
@@ -131,7 +137,9 @@ pub(super) fn directive(directive: Directive, epoch: Epoch) -> v1::Directive {
             slots: numbers(&wave.slots),
             sealed: sealed.into_iter().map(v1::Position::from).collect(),
             silent_owner: wave.intent.is_some(),
-            tails: directive.tails.iter().map(ToString::to_string).collect(),
+            tails: directive.tails.map(|of| v1::Tails {
+                of: of.into_iter().map(Into::into).collect(),
+            }),
         }),
         waves_over: directive.waves_over.0,
         paused: directive.paused,

@@ -342,6 +342,7 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::Pause { .. } => "pause",
         RingCommand::Hold { .. } => "hold",
         RingCommand::Settle => "settle",
+        RingCommand::Replan { .. } => "replan",
         RingCommand::Permit { .. } => "permit",
         RingCommand::Released { .. } => "released",
     }

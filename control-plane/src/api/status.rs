@@ -259,6 +259,14 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::ChangeEnded { .. }
         | Rejection::FlipsBack
         | Rejection::NodeDown { .. }
+        | Rejection::NodeUp { .. }
+        | Rejection::TakenForDead { .. }
+        | Rejection::NoSurvivor { .. }
+        | Rejection::MayLose { .. }
+        | Rejection::NothingLost { .. }
+        | Rejection::JoinerSilent { .. }
+        | Rejection::TooLateToReplan { .. }
+        | Rejection::NothingToReplan { .. }
         | Rejection::SameWeight { .. }
         | Rejection::ReplacementZone { .. }
         | Rejection::ReplacementWeight { .. }

@@ -596,10 +596,17 @@ fn strays_are_given_up_for_what_the_owner_holds_and_nothing_newer_is() {
     let versions: Result<Vec<_>, _> = store.versions(SLOT, Copy::Live, None).unwrap().collect();
     let held = [&kept, &newer].map(|record| (record.key.clone(), record.version));
     assert_eq!(versions.unwrap(), held);
-    let above: Vec<_> = store.versions(SLOT, Copy::Live, Some(at(1, 1))).unwrap().collect();
+    let above: Vec<_> = store
+        .versions(SLOT, Copy::Live, Some(at(1, 1)))
+        .unwrap()
+        .collect();
     assert_eq!(above.len(), 1);
     assert_eq!(store.find(SLOT, b"both").unwrap(), Some(kept));
-    assert_eq!(store.fork(SLOT).unwrap(), Some(at(1, 1)), "kept over a restart");
+    assert_eq!(
+        store.fork(SLOT).unwrap(),
+        Some(at(1, 1)),
+        "kept over a restart"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(super) fn decide(ring: &RingState, id: ChangeId) -> Result<Decision, Rejecti
             if let Some(wave) = &ring.wave {
                 events.push(Event::WaveAborted { wave: wave.id });
             }
-            events.push(Event::TransitionAborted { change: id });
+            events.push(Event::TransitionAborted { change: Some(id) });
             let others: Vec<String> = transition
                 .changes
                 .iter()

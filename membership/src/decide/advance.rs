@@ -51,7 +51,9 @@ pub(super) fn decide(
         .map_err(|reason| Rejection::Evidence { reason })?;
     let event = match (from_step.next(), transition.withdrawn) {
         (Some(step), _) => Event::StepEntered { step },
-        (None, Some(change)) => Event::TransitionAborted { change },
+        (None, Some(change)) => Event::TransitionAborted {
+            change: Some(change),
+        },
         (None, None) => Event::Settled,
     };
     let mut events = vec![event];
@@ -68,7 +70,7 @@ pub(super) fn decide(
                 .get(node)
                 .is_some_and(|one| losers.contains(&one.handle))
                 || ring.retained.iter().any(|copies| copies.node == *node);
-            if !keeps {
+            if !keeps || ring.buried(node) {
                 events.push(Event::MemberRemoved { node: node.clone() });
             }
         }

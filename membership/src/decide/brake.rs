@@ -44,16 +44,16 @@ pub(super) fn hold(ring: &RingState, reason: Option<&String>) -> Result<Decision
 }
 
 fn checked(reason: Option<&String>) -> Result<(), Rejection> {
-    match reason {
-        Some(text)
-            if text.trim().is_empty()
-                || text.len() > MAX_REASON
-                || text.chars().any(char::is_control) =>
-        {
-            Err(Rejection::BadReason { limit: MAX_REASON })
-        }
-        _ => Ok(()),
+    reason.map_or(Ok(()), |text| checked_reason(text))
+}
+
+/// Refuses words that say nothing, or too much.
+pub(crate) fn checked_reason(text: &str) -> Result<(), Rejection> {
+    let garbled = text.chars().any(char::is_control);
+    if text.trim().is_empty() || text.len() > MAX_REASON || garbled {
+        return Err(Rejection::BadReason { limit: MAX_REASON });
     }
+    Ok(())
 }
 
 pub(super) fn availability(

@@ -8,15 +8,23 @@ use super::{
     hand_over::{handle, in_order, reordered},
 };
 use crate::{
-    Event, MAX_FAILOVER, NodeEvidence, Rejection, RingState, Wave, WaveFault, WaveId,
+    Burial, Event, MAX_FAILOVER, NodeEvidence, Rejection, RingState, Wave, WaveFault, WaveId, fold,
 };
 
-/// How many members of a list must refuse, so that nobody can gather w acknowledgements without
-/// one of them, and so that every acknowledged write is in one of their tails: n - w + 1. The list
-/// is O until step 8 and N from there: a set of which every acknowledgement needs w (story F5).
+/// How many members of a list must refuse and give their tails: [`fold::quorum`]; of a range that
+/// an operator gave up as possibly lost, those that are left.
 pub(crate) fn needed(ring: &RingState, slot: Slot) -> usize {
-    let listed = ring.slots.list(slot).len();
-    (listed + 1).saturating_sub(usize::from(ring.replication().w)).max(1)
+    let given_up = |(_, burial): (&NodeId, &Burial)| burial.lost.binary_search(&slot).is_ok();
+    let quorum = fold::quorum(ring, slot);
+    if !ring.burials().any(given_up) {
+        return quorum;
+    }
+    let up = |handle: &&Handle| {
+        let member = ring.by_handle(**handle);
+        member.is_some_and(|member| member.availability == Availability::Up)
+    };
+    let left = ring.slots.list(slot).iter().filter(up).count();
+    left.clamp(1, quorum)
 }
 
 /// Who may take a range over from its silent owner: another member of the old list and, while the
@@ -113,7 +121,10 @@ pub(super) fn succeed(
         if !successors(ring, *slot).any(|handle| handle == successor) {
             return fault(*slot, WaveFault::NotInTarget);
         }
-        let found = list.iter().filter(|handle| counted.contains(handle)).count();
+        let found = list
+            .iter()
+            .filter(|handle| counted.contains(handle))
+            .count();
         let needed = needed(ring, *slot);
         if found < needed {
             return fault(*slot, quorum(found, needed));

@@ -107,7 +107,10 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
     let nodes: BTreeSet<NodeId> = waiting
         .filter_map(|record| match &record.change {
             Change::Join { node, .. } => Some(node.clone()),
-            Change::Drain { .. } | Change::Weight { .. } | Change::Replace { .. } => None,
+            Change::Drain { .. }
+            | Change::Remove { .. }
+            | Change::Weight { .. }
+            | Change::Replace { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

@@ -11,10 +11,12 @@ mod found;
 mod hand_over;
 mod permit;
 mod register;
+mod replan;
 mod start;
 mod target;
 
 pub(crate) use advance::{leaving_owners, soak_left_ms};
+pub(crate) use brake::checked_reason;
 pub(crate) use failover::{needed, successors};
 pub(crate) use found::collected;
 pub(crate) use hand_over::passes as hand_over_passes;
@@ -206,6 +208,10 @@ fn decide_ring(
         } => advance::decide(ring, now_ms, *transition, *from_step, evidence),
         RingCommand::HandOver(hand_over) => hand_over::decide(ring, hand_over),
         RingCommand::Abort { change } => abort::decide(ring, *change),
+        RingCommand::Replan {
+            transition,
+            without,
+        } => replan::decide(ring, *transition, without),
         RingCommand::Settle => advance::settle(ring),
         RingCommand::Availability {
             node,

@@ -78,7 +78,11 @@ pub(crate) fn orphans(ring: &RingState, reports: &Reports, owner: &Member) -> Or
             });
         match choice {
             Some(successor) if enough => {
-                orphans.by_successor.entry(successor).or_default().push(slot);
+                orphans
+                    .by_successor
+                    .entry(successor)
+                    .or_default()
+                    .push(slot);
             }
             _ => orphans.stuck.push(slot),
         }
@@ -106,21 +110,21 @@ pub(crate) fn fenced(ring: &RingState, reports: &Reports, wave: &Wave) -> Vec<No
 }
 
 /// Whose tails the successor should store: all that refuse, once they are enough for every range.
-pub(crate) fn tails(ring: &RingState, reports: &Reports, wave: &Wave) -> Vec<NodeId> {
+pub(crate) fn tails(ring: &RingState, reports: &Reports, wave: &Wave) -> Option<Vec<NodeId>> {
     let fenced = fenced(ring, reports, wave);
     let handle = |node: &NodeId| ring.members.get(node).map(|member| member.handle);
     let handles: Vec<Handle> = fenced.iter().filter_map(|one| handle(&one.node)).collect();
     let enough = wave.slots.iter().all(|slot| {
         let list = ring.slots.list(*slot);
-        let found = list.iter().filter(|handle| handles.contains(handle)).count();
+        let found = list
+            .iter()
+            .filter(|handle| handles.contains(handle))
+            .count();
         found >= needed(ring, *slot)
     });
     let ready = enough && fenced.iter().any(|one| one.node == wave.successor);
-    if !ready {
-        return Vec::new();
-    }
-    let nodes = fenced.into_iter().map(|one| one.node);
-    nodes.filter(|node| *node != wave.successor).collect()
+    let others = fenced.into_iter().map(|one| one.node);
+    ready.then(|| others.filter(|node| *node != wave.successor).collect())
 }
 
 pub(super) fn wave_due(

@@ -120,9 +120,10 @@ fn an_intent_is_refused_by_name() {
     let itself = fault(intend(&mut world, &id("a"), one));
     assert_eq!(itself, WaveFault::SuccessorDown, "the owner is down");
     let ring = world.ring_state();
-    let outside = ring.members.values().find(|member| {
-        !ring.slots.list(one[0]).contains(&member.handle)
-    });
+    let outside = ring
+        .members
+        .values()
+        .find(|member| !ring.slots.list(one[0]).contains(&member.handle));
     let outside = outside.unwrap().node_id.clone();
     let refused = fault(intend(&mut world, &outside, one));
     assert_eq!(refused, WaveFault::NotMember);
@@ -248,7 +249,9 @@ fn what_cannot_fail_over_is_named() {
     world.now_ms += 20_000;
     // Only the nodes that share no range of a with `second` speak on.
     let ids: Vec<NodeId> = world.nodes.keys().cloned().collect();
-    let speaking = ids.iter().filter(|node| **node != id("a") && **node != second);
+    let speaking = ids
+        .iter()
+        .filter(|node| **node != id("a") && **node != second);
     speaking.for_each(|node| world.node_acts(node));
     world.reports.unlink(&second);
     world.leader_acts();
@@ -259,7 +262,9 @@ fn what_cannot_fail_over_is_named() {
         world.now_ms,
     );
     assert!(
-        waits.iter().any(|one| one.contains("take no writes") && one.contains("start a")),
+        waits
+            .iter()
+            .any(|one| one.contains("take no writes") && one.contains("start a")),
         "{waits:?}"
     );
 }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
-use annulus_membership::{Change, ChangeId, Outcome, Rejection, RingCommand};
+use annulus_membership::{Burial, Change, ChangeId, Outcome, Rejection, RingCommand};
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
 
 struct Stage {
@@ -60,6 +60,19 @@ impl Stage {
             "replace" => self.change(Change::Replace {
                 node: NodeId::new(words[1]).unwrap(),
                 by: NodeId::new(words[2]).unwrap(),
+                burial: words.contains(&"dead").then(Burial::default),
+            }),
+            "remove" => self.change(Change::Remove {
+                node: NodeId::new(words[1]).unwrap(),
+                burial: Burial {
+                    lost: option("lost").map_or(Vec::new(), |slots| {
+                        slots
+                            .split(',')
+                            .map(|slot| Slot(number(slot) as u32))
+                            .collect()
+                    }),
+                    stopped: option("stopped").map(str::to_owned),
+                },
             }),
             "weight" => self.change(Change::Weight {
                 node: NodeId::new(words[1]).unwrap(),
@@ -120,17 +133,23 @@ impl Stage {
     }
 
     /// For so many seconds everybody goes on, but this node if it is silent; its words are shown.
-    fn pass(&mut self, id: &str, seconds: u64, is_silent: bool) {
+    fn pass(&mut self, ids: &str, seconds: u64, is_silent: bool) {
         let world = self.world.as_mut().unwrap();
-        let watched = NodeId::new(id).unwrap();
+        let silent: Vec<NodeId> = ids.split(',').map(|id| NodeId::new(id).unwrap()).collect();
+        let (id, watched) = (silent[0].clone(), silent[0].clone());
         for _ in 0..seconds {
             world.now_ms += 1_000;
             let others: Vec<NodeId> = world.nodes.keys().cloned().collect();
-            for id in others.iter().filter(|id| !is_silent || **id != watched) {
+            for id in others
+                .iter()
+                .filter(|id| !is_silent || !silent.contains(id))
+            {
                 world.node_acts(id);
             }
             world.leader_acts();
-            let member = &world.ring_state().members[&watched];
+            let Some(member) = world.ring_state().members.get(&watched) else {
+                continue;
+            };
             let word = world.reports.word(member, world.now_ms).as_str();
             if self.word != word {
                 writeln!(self.answers, "{id} is {word}").unwrap();

@@ -55,7 +55,11 @@ impl Shuffle {
             }
             8 => {
                 let (node, by) = (self.any_node(), self.any_node());
-                let _ = self.world.change(Change::Replace { node, by });
+                let _ = self.world.change(Change::Replace {
+                    node,
+                    by,
+                    burial: None,
+                });
             }
             9 => {
                 let node = self.any_node();

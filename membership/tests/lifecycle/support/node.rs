@@ -147,8 +147,8 @@ impl Node {
         match &directive.wave {
             Some((wave, _)) if wave.intent.is_some() => {
                 self.fenced = Some(wave.id);
-                if !directive.tails.is_empty() {
-                    self.succeeded = Some((wave.id, directive.tails.clone()));
+                if let Some(tails) = &directive.tails {
+                    self.succeeded = Some((wave.id, tails.clone()));
                 }
             }
             Some((wave, _)) if wave.owner == *self.id() => {
