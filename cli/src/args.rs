@@ -314,6 +314,28 @@ pub enum NodeCommand {
         node: NodeId,
         /// Which node comes
         by: NodeId,
+        /// The node that leaves is dead: nothing waits for it
+        #[arg(long)]
+        dead: bool,
+        /// What is known of the dead.
+        #[command(flatten)]
+        burial: BurialArgs,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Take a dead member out; what it held is rebuilt from the other members
+    Remove {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// It is dead and will not come back; a living member is drained
+        #[arg(long, required = true)]
+        dead: bool,
+        /// What is known of the dead.
+        #[command(flatten)]
+        burial: BurialArgs,
         /// How to wait and what to expect.
         #[command(flatten)]
         change: ChangeArgs,
@@ -371,6 +393,43 @@ pub struct ChangeArgs {
     /// Refuse if the layout changed since this layout epoch was seen
     #[arg(long, value_name = "EPOCH")]
     pub expect_layout: Option<u64>,
+}
+
+/// What an operator says of a member that will not come back.
+#[derive(Clone, Debug, Args)]
+pub struct BurialArgs {
+    /// Accept that acknowledged writes of these ranges may be lost, as the refusal lists them
+    #[arg(long, value_name = "SLOTS", value_parser = slots, requires = "dead")]
+    pub lost: Option<Slots>,
+    /// Its process is stopped: your word, kept with who says so and why
+    #[arg(long, value_name = "WHO AND WHY", requires = "dead")]
+    pub stopped: Option<String>,
+}
+
+/// Slots in order, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slots(pub Vec<u32>);
+
+/// `3,7-9`.
+fn slots(text: &str) -> Result<Slots, String> {
+    const MOST: u32 = 1 << 18;
+    let number = |text: &str| {
+        let number = text.trim().parse::<u32>();
+        match number {
+            Ok(number) if number < MOST => Ok(number),
+            _ => Err(format!("{text:?} is no slot; expected slots such as 3,7-9")),
+        }
+    };
+    let mut slots = std::collections::BTreeSet::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => slots.extend(number(first)?..=number(last)?),
+            None => {
+                slots.insert(number(part)?);
+            }
+        }
+    }
+    Ok(Slots(slots.into_iter().collect()))
 }
 
 /// `annulus status`.

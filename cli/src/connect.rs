@@ -307,6 +307,7 @@ impl Admin {
         ring: &RingName,
         node: &NodeId,
         by: &NodeId,
+        burial: Option<v1::Burial>,
         expected_layout_epoch: Option<u64>,
     ) -> Result<Accepted> {
         let request = v1::ReplaceNodeRequest {
@@ -314,9 +315,28 @@ impl Admin {
             ring: ring.to_string(),
             node: node.to_string(),
             by: by.to_string(),
+            burial,
             expected_layout_epoch,
         };
         self.mutated(self.client.replace_node(request).await).await
+    }
+
+    /// Asks for a dead member to be taken out.
+    pub async fn remove(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        burial: v1::Burial,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::RemoveNodeRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            burial: Some(burial),
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.remove_node(request).await).await
     }
 
     /// Asks for another weight.

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use annulus_proto::v1;
 use annulus_ring::{NodeId, RingName};
 use serde::Serialize;
 
 use crate::{
-    args::{ChangeArgs, Global, NodeCommand},
+    args::{BurialArgs, ChangeArgs, Global, NodeCommand},
     connect::{Accepted, Admin, Read},
     exit::{Failure, Result},
     progress,
@@ -36,6 +37,7 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
                     node,
                     by: None,
                     kind: "join",
+                    dead: false,
                 },
                 accepted,
                 &change,
@@ -52,6 +54,7 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
                     node,
                     by: None,
                     kind: "drain",
+                    dead: false,
                 },
                 accepted,
                 &change,
@@ -62,15 +65,37 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             ring,
             node,
             by,
+            dead,
+            burial,
             change,
         } => {
             let expected = change.expect_layout;
-            let accepted = admin.replace(&ring, &node, &by, expected).await?;
+            let burial = dead.then(|| said(burial));
+            let accepted = admin.replace(&ring, &node, &by, burial, expected).await?;
             let asked = Asked {
                 ring,
                 node,
                 by: Some(by),
                 kind: "replace",
+                dead,
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
+        NodeCommand::Remove {
+            ring,
+            node,
+            dead: _,
+            burial,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.remove(&ring, &node, said(burial), expected).await?;
+            let asked = Asked {
+                ring,
+                node,
+                by: None,
+                kind: "remove",
+                dead: true,
             };
             follow(global, &admin, asked, accepted, &change).await
         }
@@ -87,6 +112,7 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
                 node,
                 by: None,
                 kind: "weight",
+                dead: false,
             };
             follow(global, &admin, asked, accepted, &change).await
         }
@@ -131,6 +157,8 @@ struct Asked {
     /// Who comes in its place.
     by: Option<NodeId>,
     kind: &'static str,
+    /// The node will not come back: nothing waits for it.
+    dead: bool,
 }
 
 /// Those of the nodes that the leader does not hear: the change waits for them. Without an answer
@@ -168,10 +196,11 @@ async fn follow(
         node,
         by,
         kind,
+        dead,
     } = asked;
     let mut accepted = accepted;
     let Accepted { change_id, .. } = accepted;
-    let nodes = [Some(&node), by.as_ref()];
+    let nodes = [Some(&node).filter(|_| !dead), by.as_ref()];
     let unheard = unheard(admin, &ring, nodes.into_iter().flatten()).await;
     accepted.notes.extend(unheard);
     if change_id == 0 {
@@ -193,7 +222,7 @@ async fn follow(
         .ring(&ring, Read::Leader)
         .await
         .map_or(accepted.epoch, |r| r.epoch.0);
-    if kind == "drain" || kind == "replace" {
+    if !dead && (kind == "drain" || kind == "replace") {
         accepted.notes.push(format!(
             "keep {node} running while `annulus status` lists it; its log says when it can be stopped"
         ));
@@ -259,5 +288,12 @@ impl Render for NodeList {
 impl Render for NodeView {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         write_nodes(out, std::slice::from_ref(self))
+    }
+}
+
+fn said(burial: BurialArgs) -> v1::Burial {
+    v1::Burial {
+        lost: burial.lost.unwrap_or_default().0,
+        stopped: burial.stopped,
     }
 }

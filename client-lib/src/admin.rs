@@ -350,6 +350,18 @@ impl AdminClient {
         self.mutate(request, wire::replace_node).await
     }
 
+    /// Takes a dead member out.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn remove_node(
+        &self,
+        mut request: v1::RemoveNodeRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::remove_node).await
+    }
+
     /// Changes a member's weight.
     ///
     /// # Errors
@@ -478,6 +490,7 @@ mod wire {
         join_node: JoinNodeRequest -> MutationResponse,
         drain_node: DrainNodeRequest -> MutationResponse,
         replace_node: ReplaceNodeRequest -> MutationResponse,
+        remove_node: RemoveNodeRequest -> MutationResponse,
         set_weight: SetWeightRequest -> MutationResponse,
         abort_change: AbortChangeRequest -> MutationResponse,
         settle_transition: SettleRequest -> MutationResponse,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use annulus_membership::{
-    Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId, RingCommand,
-    RingConfig, found_command,
+    Burial, Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId,
+    RingCommand, RingConfig, found_command,
 };
 use annulus_proto::{
     convert::{self, EpochRef},
@@ -505,6 +505,13 @@ fn join_of(request: &v1::JoinNodeRequest) -> Result<RingCommand, ApiError> {
     })
 }
 
+fn burial(message: v1::Burial) -> Result<Burial, ApiError> {
+    Ok(Burial {
+        lost: convert::sorted_slots("burial.lost", &message.lost)?,
+        stopped: message.stopped,
+    })
+}
+
 #[tonic::async_trait]
 impl v1::admin_server::Admin for Admin {
     async fn init_cluster(
@@ -602,7 +609,31 @@ impl v1::admin_server::Admin for Admin {
         let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
         let by = convert::node_id("by", &request.by).map_err(ApiError::from)?;
         let command = RingCommand::Change {
-            change: Change::Replace { node, by },
+            change: Change::Replace {
+                node,
+                by,
+                burial: request.burial.map(burial).transpose()?,
+            },
+            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
+        };
+        let answer = self
+            .change(call, &request.request_id, &request.ring, command)
+            .await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn remove_node(
+        &self,
+        request: Request<v1::RemoveNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let command = RingCommand::Change {
+            change: Change::Remove {
+                node,
+                burial: burial(request.burial.unwrap_or_default())?,
+            },
             expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
         };
         let answer = self

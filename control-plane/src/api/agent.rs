@@ -398,6 +398,10 @@ impl Session {
     /// Takes one message in; the end, if it ends the link.
     fn take(&mut self, message: v1::FromAgent) -> Option<End> {
         self.heard = Instant::now();
+        if self.is_taken_for_dead() {
+            let node = self.hello.node_id.clone();
+            return Some(End::refused(Rejection::TakenForDead { node }.into(), false));
+        }
         let now_ms = self.context.clock.now_ms();
         let stands = match message.message {
             Some(from_agent::Message::Renew(renew)) => {
@@ -417,6 +421,15 @@ impl Session {
             }
         };
         (!stands).then_some(End::Leader)
+    }
+
+    /// An operator said so while this link was open.
+    fn is_taken_for_dead(&self) -> bool {
+        let (ring, node) = (&self.hello.ring, &self.hello.node_id);
+        self.context.node.shared().read(|state, _| {
+            let known = state.rings.get(ring);
+            known.is_some_and(|known| known.buried(node))
+        })
     }
 
     fn decode(&self, report: v1::Report) -> Result<annulus_membership::Report, ApiError> {
