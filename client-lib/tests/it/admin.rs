@@ -142,6 +142,12 @@ impl v1::admin_server::Admin for Admin {
     ) -> Answer<v1::MutationResponse> {
         self.mutate(request.into_inner().request_id)
     }
+    async fn remove_node(
+        &self,
+        request: Request<v1::RemoveNodeRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
     async fn set_weight(
         &self,
         request: Request<v1::SetWeightRequest>,
