@@ -163,7 +163,8 @@ pub enum Rejection {
     },
     /// Silent for too long.
     #[error(
-        "node {node} is down; bring it back first, `annulus status` shows when it was last heard"
+        "node {node} is down; bring it back first, or take it out with `annulus node remove --dead` \
+         if it is gone for good"
     )]
     NodeDown {
         /// Who.

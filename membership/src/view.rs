@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use annulus_ring::{
-    Candidate, Layout, Member, MemberState, NodeId, Replication, RingName, SlotChange, Snapshot,
-    Transition, Weight,
+    Availability, Candidate, Handle, Layout, Member, MemberState, NodeId, Replication, RingName,
+    SlotChange, Snapshot, Transition, Weight,
     place::{self, Shortfall},
     snapshot::FORMAT,
 };
@@ -120,6 +120,22 @@ impl RingState {
         if unspread > 0 {
             warnings.push(format!(
                 "{unspread} range(s) spread over fewer zones than possible"
+            ));
+        }
+        let down: Vec<&Member> = self
+            .members
+            .values()
+            .filter(|member| member.availability == Availability::Down)
+            .collect();
+        if !down.is_empty() {
+            let lies = |handle: &Handle| down.iter().any(|member| member.handle == *handle);
+            let slots = self.slots.slots();
+            let lame = slots.filter(|slot| self.slots.list(*slot).iter().any(lies));
+            let names: Vec<_> = down.iter().map(|member| member.node_id.as_str()).collect();
+            warnings.push(format!(
+                "{} range(s) have a replica on a node that is down ({})",
+                lame.count(),
+                names.join(", ")
             ));
         }
         let (published, configured) = (self.replication(), self.config.replication);

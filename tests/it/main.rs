@@ -5,11 +5,13 @@
 mod bad_input;
 mod c11_drain;
 mod c12_two_changes;
+mod c15_removing_the_dead;
 mod c20_short_cuts;
 mod c21_killed_together;
 mod c25_alone;
 mod c55_sick_cluster;
 mod failover;
+mod killed_at_each_step;
 mod main_job;
 mod placement_rules;
 mod recovery;
