@@ -4,8 +4,10 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr, time::Dur
 
 use annulus_ring::{NodeId, RingName, Zone};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use slots::Spans;
 
 pub mod placement;
+pub mod slots;
 
 /// Control-plane servers asked where nothing else is said.
 pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
@@ -204,6 +206,35 @@ pub enum RingCommand {
         #[arg(long)]
         local: bool,
     },
+    /// Keep ranges at a member, whatever balance says: its lists name it, or it owns them too
+    Pin {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// The ranges.
+        #[command(flatten)]
+        ranges: RangeArgs,
+        /// The node is to own them, too
+        #[arg(long)]
+        owner: bool,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Lift pins to a member; balance decides again
+    Unpin {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// Which slots, such as 3,5-7 [default: all that are pinned to it]
+        #[arg(long, value_name = "SLOT,..", value_parser = slots::parse)]
+        slots: Option<Spans>,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
     /// Let all movement stand still where it is: no step, no copying, no hand-over, no deletion
     Pause {
         /// Which ring
@@ -275,6 +306,18 @@ pub struct CreateArgs {
     /// Accept quorums that may lose or split writes, or fewer founders than rf or zones
     #[arg(long)]
     pub accept: bool,
+}
+
+/// Which ranges: by number, or those of keys.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct RangeArgs {
+    /// Slots by number, such as 3,5-7; `annulus lookup` tells a key's
+    #[arg(long, value_name = "SLOT,..", value_parser = slots::parse)]
+    pub slots: Option<Spans>,
+    /// The slot of this key, its bytes exactly as given; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub key: Vec<OsString>,
 }
 
 /// `annulus node ..`.

@@ -8,7 +8,7 @@ use annulus_ring::{Endpoint, Epoch, NodeId, RingName, Snapshot, Zone};
 use futures::future::join_all;
 
 use crate::{
-    args::{CreateArgs, Global},
+    args::{CreateArgs, Global, slots::Spans},
     config,
     exit::{Failure, Result},
     ring::EpochView,
@@ -335,6 +335,44 @@ impl Admin {
             expected_layout_epoch,
         };
         self.mutated(self.client.set_weight(request).await).await
+    }
+
+    /// Asks for pins.
+    pub async fn pin(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        slots: Spans,
+        owner: bool,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::PinRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            slots: slots.0,
+            owner,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.pin_ranges(request).await).await
+    }
+
+    /// Asks for pins to be lifted; without slots, all that are pinned to the node.
+    pub async fn unpin(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        slots: Option<Spans>,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::UnpinRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            slots: slots.unwrap_or_default().0,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.unpin_ranges(request).await).await
     }
 
     /// Withdraws a change.

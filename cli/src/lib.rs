@@ -22,6 +22,7 @@ mod config;
 mod connect;
 mod dev;
 pub mod exit;
+mod follow;
 mod key;
 mod kv;
 mod kv_node;

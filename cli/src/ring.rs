@@ -2,13 +2,17 @@
 
 use std::io::{self, Write};
 
-use annulus_ring::{RingName, Snapshot};
+use annulus_ring::{Lookup, RingName, Snapshot};
 use serde::Serialize;
 
 use crate::{
-    args::{CreateArgs, Global, RingCommand},
-    connect::{Accepted, Admin, Read},
-    exit::Result,
+    args::{
+        CreateArgs, Global, RangeArgs, RingCommand,
+        slots::{self, Spans},
+    },
+    connect::{Accepted, Admin, Read, newest_snapshot},
+    exit::{Failure, Result},
+    follow::{Asked, follow},
     render::{self, Hex64, Render, Wide},
     views::{RingView, nodes_by_state},
 };
@@ -37,6 +41,40 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
         RingCommand::Dump { ring, epoch, local } => {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
+        }
+        RingCommand::Pin {
+            ring,
+            node,
+            ranges,
+            owner,
+            change,
+        } => {
+            let slots = slots_of(global, &ring, &ranges).await?;
+            let what = format!("pin slots {} to {node}", slots::told(&slots.0));
+            let expected = change.expect_layout;
+            let accepted = admin.pin(&ring, &node, slots, owner, expected).await?;
+            let nodes = vec![node];
+            let asked = Asked {
+                ring,
+                what,
+                nodes,
+                leaves: Vec::new(),
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
+        RingCommand::Unpin {
+            ring,
+            node,
+            slots,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.unpin(&ring, &node, slots, expected).await?;
+            let asked = Asked {
+                nodes: Vec::new(),
+                ..Asked::of(ring, "unpin", node)
+            };
+            follow(global, &admin, asked, accepted, &change).await
         }
         RingCommand::Pause { ring, reason } => {
             let paused = admin.pause(&ring, Some(reason)).await?;
@@ -76,6 +114,20 @@ async fn create(global: &Global, admin: &Admin, args: &CreateArgs) -> Result {
         .found_ring(&args.ring, &args.found_with, args.accept)
         .await?;
     print_done(global, &args.ring, "created and founded", &founded)
+}
+
+/// Slots as named, and those of keys by the newest snapshot.
+async fn slots_of(global: &Global, ring: &RingName, ranges: &RangeArgs) -> Result<Spans> {
+    let named = ranges.slots.clone().unwrap_or_default();
+    if ranges.key.is_empty() {
+        return Ok(named);
+    }
+    let snapshot = newest_snapshot(global, ring).await?;
+    let lookup = Lookup::compile(snapshot).map_err(|error| {
+        Failure::failed(error, "ask another server with --endpoints, and report this")
+    })?;
+    let slots = ranges.key.iter().map(|key| lookup.slot(key.as_encoded_bytes()));
+    Ok(named.with(slots))
 }
 
 #[derive(Serialize)]

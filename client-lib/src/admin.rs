@@ -362,6 +362,30 @@ impl AdminClient {
         self.mutate(request, wire::set_weight).await
     }
 
+    /// Pins ranges to a member.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn pin_ranges(
+        &self,
+        mut request: v1::PinRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::pin_ranges).await
+    }
+
+    /// Lifts pins to a member.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn unpin_ranges(
+        &self,
+        mut request: v1::UnpinRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::unpin_ranges).await
+    }
+
     /// Aborts a change.
     ///
     /// # Errors
@@ -479,6 +503,8 @@ mod wire {
         drain_node: DrainNodeRequest -> MutationResponse,
         replace_node: ReplaceNodeRequest -> MutationResponse,
         set_weight: SetWeightRequest -> MutationResponse,
+        pin_ranges: PinRequest -> MutationResponse,
+        unpin_ranges: UnpinRequest -> MutationResponse,
         abort_change: AbortChangeRequest -> MutationResponse,
         settle_transition: SettleRequest -> MutationResponse,
         pause_ring: BrakeRequest -> MutationResponse,

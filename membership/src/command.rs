@@ -11,6 +11,8 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::{PinKind, Spans};
+
 macro_rules! id128 {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -312,17 +314,60 @@ pub enum Change {
         /// Who comes.
         by: NodeId,
     },
+    /// The lists of these slots name a member, whatever balance says.
+    Pin {
+        /// Who.
+        node: NodeId,
+        /// Which slots.
+        slots: Spans,
+        /// Whether it owns them too.
+        kind: PinKind,
+    },
+    /// Lifts pins to a node; balance decides again.
+    Unpin {
+        /// To whom.
+        node: NodeId,
+        /// In which slots; none: in all.
+        slots: Option<Spans>,
+    },
 }
 
 impl Change {
     /// The node it is about; of a replacement the one that leaves.
     #[must_use]
-    pub fn node(&self) -> &NodeId {
+    pub fn node(&self) -> Option<&NodeId> {
         match self {
             Self::Join { node, .. }
             | Self::Drain { node }
             | Self::Weight { node, .. }
-            | Self::Replace { node, .. } => node,
+            | Self::Replace { node, .. }
+            | Self::Pin { node, .. }
+            | Self::Unpin { node, .. } => Some(node),
+        }
+    }
+
+    /// What it is about besides the node, for people; may be empty.
+    #[must_use]
+    pub fn about(&self) -> String {
+        match self {
+            Self::Join { .. } | Self::Drain { .. } | Self::Unpin { slots: None, .. } => {
+                String::new()
+            }
+            Self::Weight { weight, .. } => format!("to {weight}"),
+            Self::Replace { by, .. } => format!("by {by}"),
+            Self::Pin {
+                slots,
+                kind: PinKind::Member,
+                ..
+            }
+            | Self::Unpin {
+                slots: Some(slots), ..
+            } => format!("slots {slots}"),
+            Self::Pin {
+                slots,
+                kind: PinKind::Owner,
+                ..
+            } => format!("slots {slots} as owner"),
         }
     }
 
@@ -331,7 +376,7 @@ impl Change {
     pub fn joiner(&self) -> Option<&NodeId> {
         match self {
             Self::Join { node, .. } | Self::Replace { by: node, .. } => Some(node),
-            Self::Drain { .. } | Self::Weight { .. } => None,
+            Self::Drain { .. } | Self::Weight { .. } | Self::Pin { .. } | Self::Unpin { .. } => None,
         }
     }
 
@@ -341,11 +386,11 @@ impl Change {
         match self {
             Self::Drain { node } | Self::Replace { node, .. } => Some(node),
             Self::Weight { node, weight } if weight.get() == 0 => Some(node),
-            Self::Join { .. } | Self::Weight { .. } => None,
+            Self::Join { .. } | Self::Weight { .. } | Self::Pin { .. } | Self::Unpin { .. } => None,
         }
     }
 
-    /// "join", "drain", "weight" or "replace".
+    /// "join", "drain", "weight", "replace", "pin" or "unpin".
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -353,6 +398,8 @@ impl Change {
             Self::Drain { .. } => "drain",
             Self::Weight { .. } => "weight",
             Self::Replace { .. } => "replace",
+            Self::Pin { .. } => "pin",
+            Self::Unpin { .. } => "unpin",
         }
     }
 }

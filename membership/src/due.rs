@@ -475,7 +475,8 @@ fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingC
     if !ring.founded || reports.even_at() == Some(ring.layout_epoch) {
         return None;
     }
-    let wanted = place::even_owners(&ring.slots, &ring.candidates());
+    let pinned = ring.rules().owners;
+    let wanted = place::even_owners_with(&ring.slots, &ring.candidates(), &pinned);
     if wanted.is_empty() {
         reports.note_even(ring.layout_epoch);
         return None;

@@ -7,7 +7,7 @@ use annulus_ring::{
     Weight,
 };
 
-use crate::{Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
+use crate::{Afterwards, Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
 
 /// A fact about the whole control plane or one ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub enum Event {
         leavers: Vec<NodeId>,
         /// Weights that hold from its end on.
         weights: BTreeMap<NodeId, Weight>,
+        /// What else holds from its end on.
+        afterwards: Afterwards,
         /// New lists of the changed slots.
         target: Vec<SlotChange>,
     },

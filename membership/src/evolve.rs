@@ -8,8 +8,8 @@ use annulus_ring::{
 };
 
 use crate::{
-    ANSWER_AGE_MS, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
-    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Registered, RequestId, RetainedCopies,
+    ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
+    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Pins, Registered, RequestId, RetainedCopies,
     RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
     decide::{Decision, applied},
 };
@@ -109,6 +109,7 @@ impl RingState {
             retained: Vec::new(),
             paused: None,
             held: None,
+            pins: Pins::default(),
         }
     }
 
@@ -164,6 +165,7 @@ impl RingState {
                 joiners,
                 leavers,
                 weights,
+                afterwards,
                 target,
             } => {
                 for id_of_change in changes {
@@ -172,6 +174,7 @@ impl RingState {
                 self.start(*id, changes, joiners, leavers, target, now_ms);
                 if let Some(transition) = &mut self.transition {
                     transition.weights.clone_from(weights);
+                    transition.afterwards = afterwards.clone();
                 }
             }
             Event::StepEntered { step } => self.enter(*step, now_ms),
@@ -313,6 +316,7 @@ impl RingState {
                 .collect(),
             draining: leavers.iter().cloned().collect(),
             weights: BTreeMap::new(),
+            afterwards: Afterwards::default(),
         });
     }
 
@@ -382,11 +386,19 @@ impl RingState {
                 member.weight = *weight;
             }
         }
+        self.hold_from_now(transition.afterwards);
         self.layout_epoch = self.epoch;
         transition
             .changes
             .iter()
             .for_each(|id| self.set_phase(*id, ChangePhase::Done));
+    }
+
+    fn hold_from_now(&mut self, afterwards: Afterwards) {
+        let Afterwards { pins } = afterwards;
+        if let Some(pins) = pins {
+            self.pins = pins;
+        }
     }
 
     fn abort(&mut self, change: ChangeId) {

@@ -5,10 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{
     AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, SlotChange,
-    SlotTable, Weight, Zone, place, placement::diff,
+    Slot, SlotTable, Weight, Zone,
+    place::{self, Rules},
+    placement::diff,
 };
 
-use crate::{Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState};
+use crate::{
+    Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, MAX_PINS, PinKind, Pins, Registered,
+    Rejection, RingState, Spans, spans::MAX_SPANS,
+};
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +30,20 @@ pub struct Fold {
     pub replacements: Vec<(NodeId, NodeId)>,
     /// New weights of members that stay, by id.
     pub weights: BTreeMap<NodeId, Weight>,
+    /// What else is set by them.
+    pub afterwards: Afterwards,
     /// Who may hold ranges afterwards.
     pub candidates: Vec<Candidate>,
 }
 
-/// Members that may hold ranges, by id: what preflight looks at.
-pub type Expected = BTreeMap<NodeId, (Zone, Weight)>;
+/// A ring as it will be after some changes: what preflight looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Members that may hold ranges, by id.
+    pub members: BTreeMap<NodeId, (Zone, Weight)>,
+    /// Who must be in which list.
+    pub pins: Pins,
+}
 
 /// Folds all waiting changes.
 #[must_use]
@@ -47,7 +60,8 @@ pub fn fold(ring: &RingState) -> Fold {
         }
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
-        if joining.contains(record.change.node()) {
+        let node = record.change.node();
+        if node.is_some_and(|node| joining.contains(node)) {
             continue;
         }
         // Some member of each list must stay, to take the range over and to be copied from.
@@ -62,7 +76,7 @@ pub fn fold(ring: &RingState) -> Fold {
                 vacating.extend(vacates.cloned());
                 joining.extend(record.change.joiner().cloned());
                 match &record.change {
-                    Change::Join { .. } => {}
+                    Change::Join { .. } | Change::Pin { .. } | Change::Unpin { .. } => {}
                     Change::Drain { node } => {
                         fold.weights.remove(node);
                         leaving.insert(node.clone());
@@ -82,6 +96,7 @@ pub fn fold(ring: &RingState) -> Fold {
     }
     fold.joiners = new_members(ring, &joining, MemberState::Joining);
     fold.leavers = leaving.into_iter().collect();
+    fold.afterwards.pins = (expected.pins != ring.pins).then_some(expected.pins);
     let stays = |member: &&Member| {
         member.state != MemberState::Draining && !fold.leavers.contains(&member.node_id)
     };
@@ -105,7 +120,9 @@ impl Fold {
     /// # Errors
     /// The assigner's; preflight leaves no reason for one.
     pub fn target(&self, ring: &RingState) -> Result<Vec<SlotChange>, AssignError> {
-        let mut table = place::assign(&self.base(ring), &self.candidates)?;
+        let rules = self.rules(ring);
+        let assign = |base: &SlotTable| place::assign_with(base, &self.candidates, &rules);
+        let mut table = assign(&self.base(ring))?.table;
         for slot in ring.slots.slots() {
             let old = ring.slots.list(slot);
             let mut list = List::from_slice(table.list(slot));
@@ -123,15 +140,23 @@ impl Fold {
                 .find_map(|held| list.iter().position(|one| one == held));
             let Some(at) = holder else {
                 // Other changes moved everybody else away: not a replacement any more.
-                return Ok(diff(
-                    &ring.slots,
-                    &place::assign(&ring.slots, &self.candidates)?,
-                ));
+                return Ok(diff(&ring.slots, &assign(&ring.slots)?.table));
             };
             list[..=at].rotate_right(1);
             table.set(slot, &list);
         }
         Ok(diff(&ring.slots, &table))
+    }
+
+    /// What its lists must keep to besides balance.
+    #[must_use]
+    pub fn rules(&self, ring: &RingState) -> Rules {
+        let pins = self.afterwards.pins.as_ref().unwrap_or(&ring.pins);
+        let joiner = |node: &NodeId| self.joiners.iter().find(|joiner| joiner.node_id == *node);
+        pins.rules(|node| {
+            let member = ring.members.get(node).or_else(|| joiner(node));
+            member.map(|member| member.handle)
+        })
     }
 
     /// The table that the assigner starts from: in every list of a node that is replaced, its
@@ -204,17 +229,32 @@ pub fn new_members(ring: &RingState, nodes: &BTreeSet<NodeId>, state: MemberStat
     members
 }
 
-/// Members that will hold ranges when the running transition is done.
+/// The ring as it will be when the running transition is done.
 #[must_use]
 pub fn current(ring: &RingState) -> Expected {
-    ring.members
+    let mut members: BTreeMap<NodeId, (Zone, Weight)> = ring
+        .members
         .values()
         .filter(|member| member.state != MemberState::Draining)
         .map(|member| (member.node_id.clone(), (member.zone.clone(), member.weight)))
-        .collect()
+        .collect();
+    let mut pins = &ring.pins;
+    if let Some(transition) = &ring.transition {
+        for (node, weight) in &transition.weights {
+            if let Some(known) = members.get_mut(node) {
+                known.1 = *weight;
+            }
+        }
+        let Afterwards { pins: set } = &transition.afterwards;
+        pins = set.as_ref().unwrap_or(pins);
+    }
+    Expected {
+        members,
+        pins: pins.clone(),
+    }
 }
 
-/// Members that will hold ranges when every change accepted so far is done.
+/// The ring as it will be when every change accepted so far is done.
 #[must_use]
 pub fn after_queue(ring: &RingState) -> Expected {
     let mut expected = current(ring);
@@ -232,22 +272,29 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
     match change {
         Change::Join { node, .. } => {
             if let Some(registered) = ring.registered(node) {
-                expected.insert(node.clone(), (registered.zone.clone(), registered.weight));
+                expected.members.insert(node.clone(), (registered.zone.clone(), registered.weight));
             }
         }
         Change::Drain { node } => {
-            expected.remove(node);
+            expected.members.remove(node);
         }
         Change::Replace { node, by } => {
             if let Some(registered) = ring.registered(by) {
-                expected.remove(node);
-                expected.insert(by.clone(), (registered.zone.clone(), registered.weight));
+                expected.members.remove(node);
+                expected.pins.hand_on(node, by);
+                expected.members.insert(by.clone(), (registered.zone.clone(), registered.weight));
             }
         }
         Change::Weight { node, weight } => {
-            if let Some(known) = expected.get_mut(node) {
+            if let Some(known) = expected.members.get_mut(node) {
                 known.1 = *weight;
             }
+        }
+        Change::Pin { node, slots, kind } => {
+            expected.pins.add(node, slots, *kind);
+        }
+        Change::Unpin { node, slots } => {
+            expected.pins.remove(node, slots.as_ref());
         }
     }
 }
@@ -257,6 +304,14 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
 /// # Errors
 /// The constraint that it would break, by name.
 pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
+    allowed(ring, expected, change)?;
+    let mut after = expected.clone();
+    apply(ring, &mut after, change);
+    let (bits, rf) = (ring.config.slot_bits, ring.config.replication.rf);
+    after.pins.check(bits, rf, &after.members)
+}
+
+fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
     if ring.config.replication.rf == 1 && ring.founded {
         return Err(Rejection::SingleReplica);
     }
@@ -281,7 +336,7 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
                     asked: *asked,
                 });
             }
-            if expected.len() >= MAX_MEMBERS {
+            if expected.members.len() >= MAX_MEMBERS {
                 return Err(Rejection::TooManyMembers { limit: MAX_MEMBERS });
             }
             Ok(())
@@ -289,7 +344,7 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
         Change::Replace { node, by } => {
             stands(ring, expected, node)?;
             let registered = newcomer(ring, expected, by)?;
-            let (zone, weight) = &expected[node];
+            let (zone, weight) = &expected.members[node];
             if registered.zone != *zone {
                 return Err(Rejection::ReplacementZone {
                     node: node.clone(),
@@ -309,7 +364,7 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
         }
         Change::Weight { node, weight } => {
             stands(ring, expected, node)?;
-            if expected[node].1 == *weight {
+            if expected.members[node].1 == *weight {
                 return Err(Rejection::SameWeight {
                     node: node.clone(),
                     weight: *weight,
@@ -320,7 +375,71 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
             }
             Ok(())
         }
+        Change::Pin { node, slots, kind } => {
+            stands(ring, expected, node)?;
+            pin(ring, expected, node, slots, *kind)
+        }
+        Change::Unpin { node, slots } => {
+            if let Some(slots) = slots {
+                of_ring(ring, slots)?;
+            }
+            let mut left = expected.pins.clone();
+            if !left.remove(node, slots.as_ref()) {
+                return Err(Rejection::NotPinned { node: node.clone() });
+            }
+            Ok(())
+        }
     }
+}
+
+/// Slots of this ring, well formed.
+fn of_ring(ring: &RingState, slots: &Spans) -> Result<(), Rejection> {
+    let count = ring.slots.slot_count();
+    if slots.check(count) {
+        return Ok(());
+    }
+    Err(Rejection::BadSlots {
+        slots: slots.clone(),
+        limit: MAX_SPANS,
+        last: Slot((count - 1) as u32),
+    })
+}
+
+/// The node can hold ranges, and nobody else is to own these.
+fn pin(
+    ring: &RingState,
+    expected: &Expected,
+    node: &NodeId,
+    slots: &Spans,
+    kind: PinKind,
+) -> Result<(), Rejection> {
+    of_ring(ring, slots)?;
+    if expected.members[node].1.get() == 0 {
+        return Err(Rejection::PinWeight { node: node.clone() });
+    }
+    let other = |slot: Slot| {
+        let by = expected.pins.owner(slot).filter(|by| *by != node)?;
+        Some((slot, by.clone()))
+    };
+    if kind == PinKind::Owner
+        && let Some((slot, by)) = slots.slots().find_map(other)
+    {
+        return Err(Rejection::OwnerPinned { slot, by });
+    }
+    let mut pins = expected.pins.clone();
+    if !pins.add(node, slots, kind) {
+        return Err(Rejection::SamePins {
+            node: node.clone(),
+            slots: slots.clone(),
+        });
+    }
+    if pins.len() > MAX_PINS {
+        return Err(Rejection::TooManyPins {
+            found: pins.len(),
+            limit: MAX_PINS,
+        });
+    }
+    Ok(())
 }
 
 /// The node is registered, and neither a member nor about to become one.
@@ -329,14 +448,15 @@ fn newcomer<'a>(
     expected: &Expected,
     node: &NodeId,
 ) -> Result<&'a Registered, Rejection> {
-    if expected.contains_key(node) || ring.members.contains_key(node) {
+    if expected.members.contains_key(node) || ring.members.contains_key(node) {
         return Err(Rejection::AlreadyMember { node: node.clone() });
     }
     let registered = ring
         .registered(node)
         .ok_or_else(|| Rejection::NotRegistered { node: node.clone() })?;
     // Members, and those that are about to become some.
-    let taken = expected.keys().chain(ring.members.keys()).find(|other| {
+    let mut members = expected.members.keys().chain(ring.members.keys());
+    let taken = members.find(|other| {
         ring.registered(other)
             .is_some_and(|known| known.endpoint == registered.endpoint)
     });
@@ -352,7 +472,7 @@ fn newcomer<'a>(
 
 /// The node is, or will be, a member that does not leave, and it is not down.
 fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
-    if !expected.contains_key(node) {
+    if !expected.members.contains_key(node) {
         let known = ring.members.contains_key(node);
         return Err(if known {
             Rejection::AlreadyDraining { node: node.clone() }
@@ -372,13 +492,14 @@ fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Re
 
 /// Nobody's lists get shorter and no zone is left empty when `node` gives up all its ranges.
 fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
-    let (zone, weight) = &expected[node];
+    let members = &expected.members;
+    let (zone, weight) = &members[node];
     if weight.get() == 0 {
         return Ok(());
     }
     let rf = ring.config.replication.rf;
     let weighty = |other: &&(Zone, Weight)| other.1.get() > 0;
-    let now = expected.values().filter(weighty).count();
+    let now = members.values().filter(weighty).count();
     // Lists are as long as min(rf, nodes with weight): one node fewer shortens them only below rf.
     if now - 1 < usize::from(rf) {
         return Err(Rejection::ShortensLists {
@@ -387,12 +508,12 @@ fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Re
             rf,
         });
     }
-    let zones: BTreeSet<&Zone> = expected
+    let zones: BTreeSet<&Zone> = members
         .values()
         .filter(weighty)
         .map(|other| &other.0)
         .collect();
-    let alone = !expected
+    let alone = !members
         .iter()
         .any(|(id, other)| id != node && other.0 == *zone && other.1.get() > 0);
     if alone && zones.len() <= usize::from(rf) {

@@ -25,8 +25,10 @@ mod evolve;
 pub mod fold;
 pub mod greet;
 pub mod outcome;
+pub mod pins;
 pub mod rejection;
 pub mod reports;
+pub mod spans;
 pub mod state;
 pub mod view;
 pub mod wanted;
@@ -36,10 +38,12 @@ pub use due::{due, found_command, tick_due};
 pub use event::Event;
 pub use greet::{Greeting, Hello, greet};
 pub use outcome::{Applied, Effect, Outcome};
+pub use pins::{PinKind, Pins};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
 pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
+pub use spans::Spans;
 pub use state::{
-    Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
+    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
     RosterEntry, State, TransitionState, Wave,
 };
 pub use wanted::{Directive, directive, waiting_for};
@@ -58,6 +62,8 @@ pub const MAX_QUEUE: usize = 1_000;
 pub const MAX_ENDED_CHANGES: usize = 1_000;
 /// Longest reason of a pause or a hold, in bytes.
 pub const MAX_REASON: usize = 256;
+/// Most pins of one ring, as (slot, node) pairs.
+pub const MAX_PINS: usize = 10_000;
 /// Births remembered per node id.
 pub const MAX_BIRTHS: usize = 16;
 /// Answers kept for retries.

@@ -6,7 +6,7 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeId, WaveId};
+use crate::{ChangeId, Spans, WaveId};
 
 /// Why a command was refused. The variant's name is shown to people and is stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -160,6 +160,79 @@ pub enum Rejection {
         node: NodeId,
         /// As asked.
         weight: Weight,
+    },
+    /// Slots that are none.
+    #[error(
+        "slots {slots}: expected 1 to {limit} stretches of slots from 0 to {last}, sorted and apart"
+    )]
+    BadSlots {
+        /// As asked.
+        slots: Spans,
+        /// Most stretches.
+        limit: usize,
+        /// The ring's last slot.
+        last: Slot,
+    },
+    /// A pin to nobody.
+    #[error("{node} has weight 0 and holds no ranges; `annulus node weight` gives it a share first")]
+    PinWeight {
+        /// Who.
+        node: NodeId,
+    },
+    /// Nothing to change.
+    #[error("slots {slots} are pinned to {node} like that already, or about to be")]
+    SamePins {
+        /// Who.
+        node: NodeId,
+        /// As asked.
+        slots: Spans,
+    },
+    /// Nothing to lift.
+    #[error("no such slot is pinned to {node}; `annulus ring show` lists the pins")]
+    NotPinned {
+        /// Who.
+        node: NodeId,
+    },
+    /// Too many pins.
+    #[error("{found} pins, at most {limit} are possible; pin fewer slots")]
+    TooManyPins {
+        /// With those asked for.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Two owners.
+    #[error("slot {slot} is pinned to {by} as its owner; `annulus ring unpin` lifts that first")]
+    OwnerPinned {
+        /// Which.
+        slot: Slot,
+        /// Whose.
+        by: NodeId,
+    },
+    /// It would hold nothing, and must hold these.
+    #[error(
+        "slots {slots} are pinned to {node}, which would hold no ranges; `annulus ring unpin` \
+         lifts the pins first"
+    )]
+    Pinned {
+        /// To whom.
+        node: NodeId,
+        /// Which.
+        slots: Spans,
+    },
+    /// Pins against rf and spread.
+    #[error(
+        "slot {slot} would have no place for {node} in zone {zone}, to which it is pinned: its \
+         replicas are at most rf and spread over as many zones as possible; `annulus ring unpin` \
+         lifts pins"
+    )]
+    NoRoomForPin {
+        /// Which.
+        slot: Slot,
+        /// Pinned to whom.
+        node: NodeId,
+        /// Its zone.
+        zone: Zone,
     },
     /// Silent for too long.
     #[error(
@@ -496,6 +569,9 @@ pub enum TargetFault {
     /// Nothing changes there.
     #[error("the list is the one it has")]
     Unchanged,
+    /// A pin is not honoured.
+    #[error("it is pinned to handle {0}, which the list lacks")]
+    Unpinned(u16),
     /// A leaving node still has a list.
     #[error("handle {0} leaves, but would still hold the range")]
     StillHeld(u16),

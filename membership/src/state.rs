@@ -9,10 +9,11 @@ use annulus_ring::{
     Candidate, Checksum, ClusterId, Endpoint, Epoch, Generation, Handle, Incarnation, List, Member,
     MemberState, NodeId, RangeSets, RingName, SessionId, Slot, SlotTable, Step, TransitionId,
     Weight, Zone,
+    place::Rules,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Birth, Change, ChangeId, Outcome, Rejection, RequestId, RingConfig, WaveId};
+use crate::{Birth, Change, ChangeId, Outcome, Pins, Rejection, RequestId, RingConfig, WaveId};
 
 /// Everything the control plane has decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +88,9 @@ pub struct RingState {
     /// Nothing is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Brake>,
+    /// Who must be in which list.
+    #[serde(default, skip_serializing_if = "Pins::is_empty")]
+    pub pins: Pins,
 }
 
 /// An operator's word that something stands still.
@@ -197,6 +201,26 @@ pub struct TransitionState {
     /// Weights that hold from its end on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<NodeId, Weight>,
+    /// What else holds from its end on.
+    #[serde(default, skip_serializing_if = "Afterwards::is_nothing")]
+    pub afterwards: Afterwards,
+}
+
+/// What a transition's changes set besides lists and weights: it holds from the end on, and an
+/// abort leaves it as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Afterwards {
+    /// All pins, where they change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pins: Option<Pins>,
+}
+
+impl Afterwards {
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl TransitionState {
@@ -275,6 +299,13 @@ impl RingState {
                 weight: member.weight,
             })
             .collect()
+    }
+
+    /// The pins that hold now, as the assigner takes them.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        let handle = |node: &NodeId| self.members.get(node).map(|member| member.handle);
+        self.pins.rules(handle)
     }
 
     /// The living registration of an id.

@@ -14,6 +14,7 @@ use annulus_ring::{Epoch, HashName, NodeId, Replication, RingName};
 use tonic::{Request, Response, Status};
 
 use super::{
+    changes,
     pass_on::{Call, Place, admin_of, explain, passed, probe, troubles},
     show,
     status::ApiError,
@@ -43,6 +44,23 @@ impl Admin {
         let request_id = request_id_of(request_id)?;
         let ring = convert::ring_name("ring", ring)?;
         self.propose(call, request_id, ring, command).await
+    }
+
+    /// Has an operator's change decided.
+    async fn asked(
+        &self,
+        call: Call,
+        request_id: &[u8],
+        ring: &str,
+        change: Change,
+        expected_layout_epoch: Option<u64>,
+    ) -> Answer<v1::MutationResponse> {
+        let command = RingCommand::Change {
+            change,
+            expected_layout_epoch: expected_layout_epoch.map(Epoch),
+        };
+        let answer = self.change(call, request_id, ring, command).await?;
+        Ok(Response::new(answer))
     }
 
     async fn propose(
@@ -627,6 +645,30 @@ impl v1::admin_server::Admin for Admin {
             .change(call, &request.request_id, &request.ring, command)
             .await?;
         Ok(Response::new(answer))
+    }
+
+    async fn pin_ranges(
+        &self,
+        request: Request<v1::PinRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::pin(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn unpin_ranges(
+        &self,
+        request: Request<v1::UnpinRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::unpin(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
     }
 
     async fn abort_change(

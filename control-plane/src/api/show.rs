@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use annulus_membership::{
-    ChangePhase, ChangeRecord, NodeReport, Reports, RingCommand, RingState, State, TransitionState,
-    waiting_for,
+    ChangePhase, ChangeRecord, NodeReport, PinKind, Reports, RingCommand, RingState, Spans, State,
+    TransitionState, waiting_for,
 };
 use annulus_proto::{convert, v1};
 use annulus_ring::{NodeId, RingName, Slot, Step};
@@ -87,8 +87,25 @@ pub(super) fn ring(
             grace_ms: ring.config.grace_ms,
             paused: ring.paused.as_ref().map(|brake| brake.reason.clone()),
             held: ring.held.as_ref().map(|brake| brake.reason.clone()),
+            pins: pins(ring),
         }
     })
+}
+
+fn pins(ring: &RingState) -> Vec<v1::PinStatus> {
+    let status = |((node, kind), slots): ((&NodeId, PinKind), Spans)| v1::PinStatus {
+        node: node.to_string(),
+        owner: kind == PinKind::Owner,
+        slots: slots
+            .0
+            .iter()
+            .map(|(first, last)| v1::SlotSpan {
+                first: first.0,
+                last: last.0,
+            })
+            .collect(),
+    };
+    ring.pins.by_node().into_iter().map(status).collect()
 }
 
 /// Members by the epoch they adopted, sorted; 0: nothing said on a link to this leader.
@@ -183,7 +200,12 @@ fn change(id: u64, record: &ChangeRecord) -> v1::ChangeStatus {
     v1::ChangeStatus {
         id,
         kind: record.change.kind().to_owned(),
-        node: record.change.node().to_string(),
+        node: record
+            .change
+            .node()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        about: record.change.about(),
         state: state.into(),
         reason,
     }

@@ -216,6 +216,7 @@ fn code_of(rejection: &Rejection) -> Code {
         Rejection::SlotBits { .. }
         | Rejection::Replication(_)
         | Rejection::TickTooLong { .. }
+        | Rejection::BadSlots { .. }
         | Rejection::BadReason { .. } => Code::InvalidArgument,
         Rejection::UnknownRing { .. }
         | Rejection::NotRegistered { .. }
@@ -223,6 +224,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownChange { .. }
         | Rejection::NoTransition { .. }
         | Rejection::NoWave { .. }
+        | Rejection::NotPinned { .. }
         | Rejection::NoSuchCopy { .. } => Code::NotFound,
         Rejection::RingExists { .. }
         | Rejection::AlreadyFounded { .. }
@@ -231,6 +233,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::AlreadyDraining { .. } => Code::AlreadyExists,
         Rejection::TooManyRings { .. }
         | Rejection::TooManyMembers { .. }
+        | Rejection::TooManyPins { .. }
         | Rejection::QueueFull { .. } => Code::ResourceExhausted,
         Rejection::StaleLayout { .. } | Rejection::StaleTarget => Code::Aborted,
         Rejection::NotInitialised
@@ -260,6 +263,11 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::FlipsBack
         | Rejection::NodeDown { .. }
         | Rejection::SameWeight { .. }
+        | Rejection::SamePins { .. }
+        | Rejection::PinWeight { .. }
+        | Rejection::OwnerPinned { .. }
+        | Rejection::Pinned { .. }
+        | Rejection::NoRoomForPin { .. }
         | Rejection::ReplacementZone { .. }
         | Rejection::ReplacementWeight { .. }
         | Rejection::Paused { .. }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_ring::{MemberState, NodeId, RingName, SlotChange, Zone};
+use annulus_ring::{MemberState, NodeId, RingName, SlotChange, Zone, place::Rules};
 
 use super::{Decision, target};
 use crate::{Change, ChangePhase, Event, Founder, Rejection, RingState, fold};
@@ -80,7 +80,7 @@ pub(super) fn decide(
             zones.len()
         ));
     }
-    target::check(ring, &target::of(&members), lists)?;
+    target::check(ring, &target::of(&members), &Rules::default(), lists)?;
     let changes = ring
         .changes
         .iter()
@@ -107,7 +107,11 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
     let nodes: BTreeSet<NodeId> = waiting
         .filter_map(|record| match &record.change {
             Change::Join { node, .. } => Some(node.clone()),
-            Change::Drain { .. } | Change::Weight { .. } | Change::Replace { .. } => None,
+            Change::Drain { .. }
+            | Change::Weight { .. }
+            | Change::Replace { .. }
+            | Change::Pin { .. }
+            | Change::Unpin { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

@@ -34,13 +34,14 @@ pub(super) fn decide(
         .map(|(id, rejection)| Event::ChangeRefused { id, rejection })
         .collect();
     if !changes.is_empty() {
-        target::check(ring, &fold.candidates, lists)?;
+        target::check(ring, &fold.candidates, &fold.rules(ring), lists)?;
         events.push(Event::TransitionStarted {
             id: ring.last_transition.next(),
             changes: changes.to_vec(),
             joiners: fold.joiners,
             leavers: fold.leavers,
             weights: fold.weights,
+            afterwards: fold.afterwards,
             target: lists.to_vec(),
         });
     }

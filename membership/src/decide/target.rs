@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_ring::{Candidate, Handle, Member, SlotChange, Zone};
+use annulus_ring::{Candidate, Handle, Member, Slot, SlotChange, Zone, place::Rules};
 
 use crate::{Rejection, RingState, TargetFault};
 
@@ -20,10 +20,11 @@ pub(super) fn of(members: &[Member]) -> Vec<Candidate> {
 }
 
 /// Every slot must end up with a list that is distinct, eligible, as long and as spread as the
-/// candidates allow, with the owner rule of design section 5 kept.
+/// candidates allow, with its pins honoured and the owner rule of design section 5 kept.
 pub(super) fn check(
     ring: &RingState,
     candidates: &[Candidate],
+    rules: &Rules,
     target: &[SlotChange],
 ) -> Result<(), Rejection> {
     let eligible: BTreeMap<Handle, &Zone> = candidates
@@ -35,6 +36,15 @@ pub(super) fn check(
     let rf = usize::from(ring.config.replication.rf);
     let length = rf.min(eligible.len());
     let spread = rf.min(zones.len());
+
+    let mut pinned: BTreeMap<Slot, Vec<Handle>> = BTreeMap::new();
+    for pin in rules.pins.iter().chain(&rules.owners) {
+        pinned.entry(pin.slot).or_default().push(pin.handle);
+    }
+    let unpinned = |slot: Slot, list: &[Handle]| {
+        let mut pins = pinned.get(&slot).into_iter().flatten();
+        pins.find(|handle| !list.contains(handle)).copied()
+    };
 
     let mut changes = target.iter().peekable();
     for slot in ring.slots.slots() {
@@ -50,6 +60,9 @@ pub(super) fn check(
                     found: old.len(),
                     expected: length,
                 });
+            }
+            if let Some(missing) = unpinned(slot, old) {
+                return fault(TargetFault::Unpinned(missing.0));
             }
             continue;
         };
@@ -79,6 +92,9 @@ pub(super) fn check(
                 found: spread_over.len(),
                 expected: spread,
             });
+        }
+        if let Some(missing) = unpinned(slot, new) {
+            return fault(TargetFault::Unpinned(missing.0));
         }
         let owner_rule = match old.first() {
             None => true,

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
-use annulus_membership::{Change, ChangeId, Outcome, Rejection, RingCommand};
+use annulus_membership::{Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans};
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
 
 struct Stage {
@@ -64,6 +64,21 @@ impl Stage {
             "weight" => self.change(Change::Weight {
                 node: NodeId::new(words[1]).unwrap(),
                 weight: Weight::new(number(words[2]) as u32).unwrap(),
+            }),
+            "pin" => self.change(Change::Pin {
+                node: NodeId::new(words[1]).unwrap(),
+                slots: spans(words[2]),
+                kind: match words.get(3) {
+                    None => PinKind::Member,
+                    Some(word) => {
+                        assert_eq!(*word, "owner");
+                        PinKind::Owner
+                    }
+                },
+            }),
+            "unpin" => self.change(Change::Unpin {
+                node: NodeId::new(words[1]).unwrap(),
+                slots: words.get(2).map(|word| spans(word)),
             }),
             "drain" => self.change(Change::Drain {
                 node: NodeId::new(words[1]).unwrap(),
@@ -224,8 +239,13 @@ impl Stage {
                 Aborted => "aborted".to_owned(),
                 Refused(why) => format!("refused {}", why.name()),
             };
-            let (kind, node) = (record.change.kind(), record.change.node());
-            writeln!(text, "  change {id} ({kind} {node}) {phase}").unwrap();
+            let change = &record.change;
+            let about = change.node().map_or_else(|| change.about(), NodeId::to_string);
+            writeln!(text, "  change {id} ({} {about}) {phase}", change.kind()).unwrap();
+        }
+        for ((node, kind), slots) in ring.pins.by_node() {
+            let owner = if kind == PinKind::Owner { " as owner" } else { "" };
+            writeln!(text, "  pinned to {node}{owner}: slots {slots}").unwrap();
         }
         for copies in &ring.retained {
             let (node, kept, permitted) = (&copies.node, &copies.kept, &copies.permitted);
@@ -260,6 +280,16 @@ impl Stage {
         }
         text
     }
+}
+
+/// `3,5-7`, or whatever was written, as it was written.
+fn spans(text: &str) -> Spans {
+    let slot = |text: &str| Slot(text.parse().unwrap());
+    let span = |text: &str| match text.split_once('-') {
+        Some((first, last)) => (slot(first), slot(last)),
+        None => (slot(text), slot(text)),
+    };
+    Spans(text.split(',').map(span).collect())
 }
 
 /// Runs a scenario's commands and writes what is seen after each block.

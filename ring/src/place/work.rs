@@ -42,7 +42,7 @@ pub(super) struct Work<'a> {
     /// Per node: slots that it holds or once held.
     holds: Vec<Vec<u32>>,
     order: Order,
-    pins: &'a Pins,
+    pub pins: &'a Pins,
 }
 
 impl<'a> Work<'a> {

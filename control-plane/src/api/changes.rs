@@ -1,0 +1,32 @@
+//! Operators' changes, from their messages.
+
+use annulus_membership::{Change, PinKind, Spans};
+use annulus_proto::{convert, v1};
+use annulus_ring::Slot;
+
+use super::status::ApiError;
+
+/// Slots as asked for; whether they are of the ring is the ring's business.
+fn spans(slots: &[v1::SlotSpan]) -> Spans {
+    let span = |span: &v1::SlotSpan| (Slot(span.first), Slot(span.last));
+    Spans(slots.iter().map(span).collect())
+}
+
+pub(super) fn pin(request: &v1::PinRequest) -> Result<Change, ApiError> {
+    Ok(Change::Pin {
+        node: convert::node_id("node", &request.node)?,
+        slots: spans(&request.slots),
+        kind: if request.owner {
+            PinKind::Owner
+        } else {
+            PinKind::Member
+        },
+    })
+}
+
+pub(super) fn unpin(request: &v1::UnpinRequest) -> Result<Change, ApiError> {
+    Ok(Change::Unpin {
+        node: convert::node_id("node", &request.node)?,
+        slots: (!request.slots.is_empty()).then(|| spans(&request.slots)),
+    })
+}
