@@ -85,6 +85,9 @@ pub enum Command {
     /// Join, drain and show data nodes
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Let a whole zone leave
+    #[command(subcommand)]
+    Zone(ZoneCommand),
     /// One screen: leader, epochs, nodes, what a change waits for
     Status(StatusArgs),
     /// Print each epoch of a ring and what changed in it
@@ -373,6 +376,21 @@ pub enum NodeCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
+    /// Say that a member stands in another zone: lists are spread anew
+    Zone {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// Its zone from now on; its agent may keep the old one in its configuration, or take this
+        zone: Zone,
+        /// Accept that it gets a copy of every range, as the first of a new zone may
+        #[arg(long)]
+        accept: bool,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
     /// Withdraw a change that is queued or running; after the switch the lists flip back first
     Abort {
         /// Which ring
@@ -402,6 +420,24 @@ pub enum NodeCommand {
         /// Answer from the asked server's own state, whatever its age
         #[arg(long)]
         local: bool,
+    },
+}
+
+/// `annulus zone ..`.
+#[derive(Debug, Subcommand)]
+pub enum ZoneCommand {
+    /// Move every range off the members of a zone, in one change, then let them leave
+    Drain {
+        /// Which ring
+        ring: RingName,
+        /// Which zone
+        zone: Zone,
+        /// Accept that ranges spread over fewer zones
+        #[arg(long)]
+        accept: bool,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
     },
 }
 

@@ -337,6 +337,44 @@ impl Admin {
         self.mutated(self.client.set_weight(request).await).await
     }
 
+    /// Asks for another zone.
+    pub async fn zone(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        zone: &Zone,
+        accept: bool,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::SetZoneRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            zone: zone.to_string(),
+            accept,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.set_zone(request).await).await
+    }
+
+    /// Asks for a whole zone to leave.
+    pub async fn drain_zone(
+        &self,
+        ring: &RingName,
+        zone: &Zone,
+        accept: bool,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::DrainZoneRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            zone: zone.to_string(),
+            accept,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.drain_zone(request).await).await
+    }
+
     /// Asks for pins.
     pub async fn pin(
         &self,

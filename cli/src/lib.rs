@@ -36,6 +36,7 @@ mod simulate;
 mod status;
 pub mod views;
 mod watch;
+mod zone;
 
 use std::process::ExitCode;
 
@@ -91,6 +92,7 @@ async fn command(cli: Cli) -> Result {
         Command::Cluster(command) => cluster::run(global, command).await,
         Command::Ring(command) => ring::run(global, command).await,
         Command::Node(command) => node::run(global, command).await,
+        Command::Zone(command) => zone::run(global, command).await,
         Command::Status(args) => status::run(global, &args).await,
         Command::Watch(args) => watch::run(global, &args).await,
         Command::Lookup(args) => lookup::run(global, &args).await,

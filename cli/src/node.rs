@@ -65,6 +65,21 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let asked = Asked::of(ring, "weight", node);
             follow(global, &admin, asked, accepted, &change).await
         }
+        NodeCommand::Zone {
+            ring,
+            node,
+            zone,
+            accept,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.zone(&ring, &node, &zone, accept, expected).await?;
+            let asked = Asked {
+                what: format!("zone {node} to {zone}"),
+                ..Asked::of(ring, "zone", node)
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
             // The answer to an abort accepts no new change; what it is about is the old one.

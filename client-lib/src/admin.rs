@@ -362,6 +362,30 @@ impl AdminClient {
         self.mutate(request, wire::set_weight).await
     }
 
+    /// Moves a member to another zone.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn set_zone(
+        &self,
+        mut request: v1::SetZoneRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::set_zone).await
+    }
+
+    /// Lets every member of a zone leave.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn drain_zone(
+        &self,
+        mut request: v1::DrainZoneRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::drain_zone).await
+    }
+
     /// Pins ranges to a member.
     ///
     /// # Errors
@@ -503,6 +527,8 @@ mod wire {
         drain_node: DrainNodeRequest -> MutationResponse,
         replace_node: ReplaceNodeRequest -> MutationResponse,
         set_weight: SetWeightRequest -> MutationResponse,
+        set_zone: SetZoneRequest -> MutationResponse,
+        drain_zone: DrainZoneRequest -> MutationResponse,
         pin_ranges: PinRequest -> MutationResponse,
         unpin_ranges: UnpinRequest -> MutationResponse,
         abort_change: AbortChangeRequest -> MutationResponse,

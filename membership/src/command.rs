@@ -330,6 +330,22 @@ pub enum Change {
         /// In which slots; none: in all.
         slots: Option<Spans>,
     },
+    /// A member stands in another zone: the lists are spread anew.
+    Zone {
+        /// Who.
+        node: NodeId,
+        /// Where it stands from the end of the transition on.
+        zone: Zone,
+        /// Accept that it gets a copy of every range, as the first of a new zone may.
+        accept: bool,
+    },
+    /// Every member of a zone leaves, in one transition.
+    DrainZone {
+        /// Which.
+        zone: Zone,
+        /// Accept that lists spread over fewer zones.
+        accept: bool,
+    },
 }
 
 impl Change {
@@ -342,7 +358,9 @@ impl Change {
             | Self::Weight { node, .. }
             | Self::Replace { node, .. }
             | Self::Pin { node, .. }
-            | Self::Unpin { node, .. } => Some(node),
+            | Self::Unpin { node, .. }
+            | Self::Zone { node, .. } => Some(node),
+            Self::DrainZone { .. } => None,
         }
     }
 
@@ -355,6 +373,8 @@ impl Change {
             }
             Self::Weight { weight, .. } => format!("to {weight}"),
             Self::Replace { by, .. } => format!("by {by}"),
+            Self::Zone { zone, .. } => format!("to {zone}"),
+            Self::DrainZone { zone, .. } => zone.to_string(),
             Self::Pin {
                 slots,
                 kind: PinKind::Member,
@@ -376,21 +396,31 @@ impl Change {
     pub fn joiner(&self) -> Option<&NodeId> {
         match self {
             Self::Join { node, .. } | Self::Replace { by: node, .. } => Some(node),
-            Self::Drain { .. } | Self::Weight { .. } | Self::Pin { .. } | Self::Unpin { .. } => None,
+            Self::Drain { .. }
+            | Self::Weight { .. }
+            | Self::Pin { .. }
+            | Self::Unpin { .. }
+            | Self::Zone { .. }
+            | Self::DrainZone { .. } => None,
         }
     }
 
-    /// Who gives up every range by it.
+    /// Who gives up every range by it; a zone's members are named by the ring.
     #[must_use]
     pub fn vacates(&self) -> Option<&NodeId> {
         match self {
             Self::Drain { node } | Self::Replace { node, .. } => Some(node),
             Self::Weight { node, weight } if weight.get() == 0 => Some(node),
-            Self::Join { .. } | Self::Weight { .. } | Self::Pin { .. } | Self::Unpin { .. } => None,
+            Self::Join { .. }
+            | Self::Weight { .. }
+            | Self::Pin { .. }
+            | Self::Unpin { .. }
+            | Self::Zone { .. }
+            | Self::DrainZone { .. } => None,
         }
     }
 
-    /// "join", "drain", "weight", "replace", "pin" or "unpin".
+    /// One word, or two: "join", "drain zone".
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -400,6 +430,8 @@ impl Change {
             Self::Replace { .. } => "replace",
             Self::Pin { .. } => "pin",
             Self::Unpin { .. } => "unpin",
+            Self::Zone { .. } => "zone",
+            Self::DrainZone { .. } => "drain zone",
         }
     }
 }

@@ -9,7 +9,7 @@ use annulus_ring::{
 
 use crate::{
     ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
-    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Pins, Registered, RequestId, RetainedCopies,
+    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Outcome, Pins, Registered, RequestId, RetainedCopies,
     RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
     decide::{Decision, applied},
 };
@@ -385,6 +385,9 @@ impl RingState {
             if let Some(member) = self.members.get_mut(node) {
                 member.weight = *weight;
             }
+            if let Some(known) = self.registered_mut(node) {
+                former(&mut known.former_weights, &mut known.weight, *weight);
+            }
         }
         self.hold_from_now(transition.afterwards);
         self.layout_epoch = self.epoch;
@@ -395,10 +398,22 @@ impl RingState {
     }
 
     fn hold_from_now(&mut self, afterwards: Afterwards) {
-        let Afterwards { pins } = afterwards;
+        let Afterwards { zones, pins } = afterwards;
+        for (node, zone) in zones {
+            if let Some(member) = self.members.get_mut(&node) {
+                member.zone = zone.clone();
+            }
+            if let Some(known) = self.registered_mut(&node) {
+                former(&mut known.former_zones, &mut known.zone, zone);
+            }
+        }
         if let Some(pins) = pins {
             self.pins = pins;
         }
+    }
+
+    fn registered_mut(&mut self, node: &NodeId) -> Option<&mut Registered> {
+        self.roster.get_mut(node)?.registered.as_mut()
     }
 
     fn abort(&mut self, change: ChangeId) {
@@ -462,6 +477,18 @@ impl RingState {
     #[must_use]
     pub fn reign_start(&self, slot: annulus_ring::Slot) -> Position {
         Position::new(self.reigns[slot.index()], 0)
+    }
+}
+
+/// `value` is now `new`, and was among the last what it was before.
+fn former<T: PartialEq>(before: &mut Vec<T>, value: &mut T, new: T) {
+    let old = std::mem::replace(value, new);
+    before.retain(|one| *one != old && *one != *value);
+    if old != *value {
+        before.push(old);
+    }
+    if before.len() > MAX_FORMER {
+        before.remove(0);
     }
 }
 

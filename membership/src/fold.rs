@@ -11,8 +11,8 @@ use annulus_ring::{
 };
 
 use crate::{
-    Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, MAX_PINS, PinKind, Pins, Registered,
-    Rejection, RingState, Spans, spans::MAX_SPANS,
+    Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState,
+    expected::Expected, preflight as rules,
 };
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
@@ -36,15 +36,6 @@ pub struct Fold {
     pub candidates: Vec<Candidate>,
 }
 
-/// A ring as it will be after some changes: what preflight looks at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expected {
-    /// Members that may hold ranges, by id.
-    pub members: BTreeMap<NodeId, (Zone, Weight)>,
-    /// Who must be in which list.
-    pub pins: Pins,
-}
-
 /// Folds all waiting changes.
 #[must_use]
 pub fn fold(ring: &RingState) -> Fold {
@@ -60,32 +51,40 @@ pub fn fold(ring: &RingState) -> Fold {
         }
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
-        let node = record.change.node();
-        if node.is_some_and(|node| joining.contains(node)) {
+        let vacated = vacated(&expected, &record.change);
+        let mut concerned = record.change.node().into_iter().chain(&vacated);
+        if concerned.any(|node| joining.contains(node)) {
             continue;
         }
         // Some member of each list must stay, to take the range over and to be copied from.
-        let vacates = record.change.vacates();
-        if vacates.is_some_and(|node| empties_a_list(ring, &vacating, node)) {
+        let all = vacating.iter().chain(&vacated);
+        if !vacated.is_empty() && emptied(ring, all).is_some() {
             continue;
         }
         match preflight(ring, &expected, &record.change) {
             Ok(()) => {
                 apply(ring, &mut expected, &record.change);
                 fold.accepted.push(*id);
-                vacating.extend(vacates.cloned());
+                vacating.extend(vacated.iter().cloned());
                 joining.extend(record.change.joiner().cloned());
                 match &record.change {
                     Change::Join { .. } | Change::Pin { .. } | Change::Unpin { .. } => {}
-                    Change::Drain { node } => {
-                        fold.weights.remove(node);
-                        leaving.insert(node.clone());
+                    Change::Drain { .. } | Change::DrainZone { .. } => {
+                        for node in vacated {
+                            fold.weights.remove(&node);
+                            fold.afterwards.zones.remove(&node);
+                            leaving.insert(node);
+                        }
+                    }
+                    Change::Zone { node, zone, .. } => {
+                        fold.afterwards.zones.insert(node.clone(), zone.clone());
                     }
                     Change::Weight { node, weight } => {
                         fold.weights.insert(node.clone(), *weight);
                     }
                     Change::Replace { node, by } => {
                         fold.weights.remove(node);
+                        fold.afterwards.zones.remove(node);
                         leaving.insert(node.clone());
                         fold.replacements.push((node.clone(), by.clone()));
                     }
@@ -107,7 +106,7 @@ pub fn fold(ring: &RingState) -> Fold {
         .chain(&fold.joiners)
         .map(|member| Candidate {
             handle: member.handle,
-            zone: member.zone.clone(),
+            zone: fold.afterwards.zones.get(&member.node_id).unwrap_or(&member.zone).clone(),
             weight: *fold.weights.get(&member.node_id).unwrap_or(&member.weight),
         })
         .collect();
@@ -187,16 +186,22 @@ impl Fold {
     }
 }
 
-/// Whether some list has only members that drain already, and `node`. O(slots x rf).
-fn empties_a_list(ring: &RingState, leaving: &BTreeSet<NodeId>, node: &NodeId) -> bool {
+/// Who gives up every range by a change.
+fn vacated(expected: &Expected, change: &Change) -> Vec<NodeId> {
+    match change {
+        Change::DrainZone { zone, .. } => expected.standing_in(zone).cloned().collect(),
+        other => other.vacates().into_iter().cloned().collect(),
+    }
+}
+
+/// A slot that lists only these members. O(slots x rf).
+fn emptied<'a>(ring: &RingState, leaving: impl Iterator<Item = &'a NodeId>) -> Option<Slot> {
     let handles: BTreeSet<Handle> = leaving
-        .iter()
-        .chain([node])
         .filter_map(|node| ring.members.get(node))
         .map(|member| member.handle)
         .collect();
-    ring.slots.slots().any(|slot| {
-        let list = ring.slots.list(slot);
+    ring.slots.slots().find(|slot| {
+        let list = ring.slots.list(*slot);
         !list.is_empty() && list.iter().all(|handle| handles.contains(handle))
     })
 }
@@ -245,7 +250,12 @@ pub fn current(ring: &RingState) -> Expected {
                 known.1 = *weight;
             }
         }
-        let Afterwards { pins: set } = &transition.afterwards;
+        let Afterwards { zones, pins: set } = &transition.afterwards;
+        for (node, zone) in zones {
+            if let Some(known) = members.get_mut(node) {
+                known.0 = zone.clone();
+            }
+        }
         pins = set.as_ref().unwrap_or(pins);
     }
     Expected {
@@ -278,6 +288,14 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
         Change::Drain { node } => {
             expected.members.remove(node);
         }
+        Change::DrainZone { zone, .. } => {
+            expected.members.retain(|_, one| one.0 != *zone);
+        }
+        Change::Zone { node, zone, .. } => {
+            if let Some(known) = expected.members.get_mut(node) {
+                known.0 = zone.clone();
+            }
+        }
         Change::Replace { node, by } => {
             if let Some(registered) = ring.registered(by) {
                 expected.members.remove(node);
@@ -297,6 +315,28 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
             expected.pins.remove(node, slots.as_ref());
         }
     }
+}
+
+/// What an operator accepts by a change that passed preflight on `expected`: one sentence each.
+#[must_use]
+pub fn price(ring: &RingState, expected: &Expected, change: &Change) -> Vec<String> {
+    let rf = ring.config.replication.rf;
+    let mut after = expected.clone();
+    apply(ring, &mut after, change);
+    let mut notes = Vec::new();
+    let (now, then) = (expected.spread(rf), after.spread(rf));
+    if then < now {
+        notes.push(format!(
+            "ranges will spread over {then} zone(s) instead of {now}"
+        ));
+    }
+    if let Change::Zone { node, .. } = change
+        && after.carries_all(node, rf)
+        && !expected.carries_all(node, rf)
+    {
+        notes.push(format!("{node} will hold a copy of every range"));
+    }
+    notes
 }
 
 /// May `change` follow on `expected`?
@@ -375,13 +415,31 @@ fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(),
             }
             Ok(())
         }
+        Change::Zone { node, zone, accept } => {
+            stands(ring, expected, node)?;
+            rules::rezone(ring, expected, node, zone, *accept)
+        }
+        Change::DrainZone { zone, accept } => {
+            let inside: Vec<&NodeId> = expected.standing_in(zone).collect();
+            if inside.is_empty() {
+                return Err(Rejection::UnknownZone { zone: zone.clone() });
+            }
+            for node in &inside {
+                stands(ring, expected, node)?;
+            }
+            if let Some(slot) = emptied(ring, inside.into_iter()) {
+                let zone = zone.clone();
+                return Err(Rejection::ZoneHoldsAll { slot, zone });
+            }
+            rules::drain_zone(ring, expected, zone, *accept)
+        }
         Change::Pin { node, slots, kind } => {
             stands(ring, expected, node)?;
-            pin(ring, expected, node, slots, *kind)
+            rules::pin(ring, expected, node, slots, *kind)
         }
         Change::Unpin { node, slots } => {
             if let Some(slots) = slots {
-                of_ring(ring, slots)?;
+                rules::of_ring(ring, slots)?;
             }
             let mut left = expected.pins.clone();
             if !left.remove(node, slots.as_ref()) {
@@ -390,56 +448,6 @@ fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(),
             Ok(())
         }
     }
-}
-
-/// Slots of this ring, well formed.
-fn of_ring(ring: &RingState, slots: &Spans) -> Result<(), Rejection> {
-    let count = ring.slots.slot_count();
-    if slots.check(count) {
-        return Ok(());
-    }
-    Err(Rejection::BadSlots {
-        slots: slots.clone(),
-        limit: MAX_SPANS,
-        last: Slot((count - 1) as u32),
-    })
-}
-
-/// The node can hold ranges, and nobody else is to own these.
-fn pin(
-    ring: &RingState,
-    expected: &Expected,
-    node: &NodeId,
-    slots: &Spans,
-    kind: PinKind,
-) -> Result<(), Rejection> {
-    of_ring(ring, slots)?;
-    if expected.members[node].1.get() == 0 {
-        return Err(Rejection::PinWeight { node: node.clone() });
-    }
-    let other = |slot: Slot| {
-        let by = expected.pins.owner(slot).filter(|by| *by != node)?;
-        Some((slot, by.clone()))
-    };
-    if kind == PinKind::Owner
-        && let Some((slot, by)) = slots.slots().find_map(other)
-    {
-        return Err(Rejection::OwnerPinned { slot, by });
-    }
-    let mut pins = expected.pins.clone();
-    if !pins.add(node, slots, kind) {
-        return Err(Rejection::SamePins {
-            node: node.clone(),
-            slots: slots.clone(),
-        });
-    }
-    if pins.len() > MAX_PINS {
-        return Err(Rejection::TooManyPins {
-            found: pins.len(),
-            limit: MAX_PINS,
-        });
-    }
-    Ok(())
 }
 
 /// The node is registered, and neither a member nor about to become one.

@@ -22,10 +22,12 @@ pub mod due;
 pub mod event;
 pub mod evidence;
 mod evolve;
+pub mod expected;
 pub mod fold;
 pub mod greet;
 pub mod outcome;
 pub mod pins;
+mod preflight;
 pub mod rejection;
 pub mod reports;
 pub mod spans;
@@ -64,6 +66,8 @@ pub const MAX_ENDED_CHANGES: usize = 1_000;
 pub const MAX_REASON: usize = 256;
 /// Most pins of one ring, as (slot, node) pairs.
 pub const MAX_PINS: usize = 10_000;
+/// Zones, and weights, remembered that a member had before the present one.
+pub const MAX_FORMER: usize = 8;
 /// Births remembered per node id.
 pub const MAX_BIRTHS: usize = 16;
 /// Answers kept for retries.

@@ -234,6 +234,68 @@ pub enum Rejection {
         /// Its zone.
         zone: Zone,
     },
+    /// Nothing to change.
+    #[error("{node} is in zone {zone} already, or about to be")]
+    SameZone {
+        /// Who.
+        node: NodeId,
+        /// As asked.
+        zone: Zone,
+    },
+    /// The only one of its zone, while there are no more zones than replicas.
+    #[error(
+        "alone in zone {zone}, {node} would get a copy of every range; join more nodes there, or \
+         --accept that"
+    )]
+    CarriesAll {
+        /// Who.
+        node: NodeId,
+        /// Where.
+        zone: Zone,
+    },
+    /// No member stands there.
+    #[error("no member that stays is in zone {zone}; `annulus node list` shows the zones")]
+    UnknownZone {
+        /// As asked.
+        zone: Zone,
+    },
+    /// The zone's drain would shorten lists.
+    #[error(
+        "without zone {zone} there are {left} node(s) with weight, rf is {rf}: lists would get \
+         shorter; join nodes in other zones first"
+    )]
+    ZoneShortens {
+        /// Which.
+        zone: Zone,
+        /// Nodes with weight left.
+        left: usize,
+        /// rf.
+        rf: u8,
+    },
+    /// The zone's drain would narrow the spread.
+    #[error(
+        "without zone {zone} ranges would spread over {left} zone(s) instead of {now}; join nodes \
+         in another zone first, or --accept that"
+    )]
+    ZoneLost {
+        /// Which.
+        zone: Zone,
+        /// Zones with weight left.
+        left: usize,
+        /// Zones with weight now.
+        now: usize,
+    },
+    /// Nobody who stays holds the range.
+    #[error(
+        "every replica of slot {slot} is in zone {zone}: nobody who stays could take it over; let \
+         the other changes end first"
+    )]
+    ZoneHoldsAll {
+        /// Which.
+        slot: Slot,
+        /// Where.
+        zone: Zone,
+    },
     /// Silent for too long.
     #[error(
         "node {node} is down; bring it back first, `annulus status` shows when it was last heard"
@@ -528,7 +590,7 @@ fn fact_advice(what: &str) -> &'static str {
     if what == "weight" {
         "`annulus node weight` gives a member another weight"
     } else {
-        "for another zone join a new node there and drain this one"
+        "`annulus node zone` moves a member to another zone"
     }
 }
 

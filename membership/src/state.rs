@@ -137,6 +137,13 @@ pub struct Registered {
     pub zone: Zone,
     /// Its weight.
     pub weight: Weight,
+    /// Zones that it stood in before operators moved it, the last [`crate::MAX_FORMER`]: its agent
+    /// may be configured with one of them still, and is not refused for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_zones: Vec<Zone>,
+    /// The same of its weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_weights: Vec<Weight>,
 }
 
 /// An accepted change.
@@ -210,6 +217,9 @@ pub struct TransitionState {
 /// abort leaves it as it was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Afterwards {
+    /// Zones of members that stay, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub zones: BTreeMap<NodeId, Zone>,
     /// All pins, where they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<Pins>,

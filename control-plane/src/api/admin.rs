@@ -647,6 +647,30 @@ impl v1::admin_server::Admin for Admin {
         Ok(Response::new(answer))
     }
 
+    async fn set_zone(
+        &self,
+        request: Request<v1::SetZoneRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::zone(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn drain_zone(
+        &self,
+        request: Request<v1::DrainZoneRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::drain_zone(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
     async fn pin_ranges(
         &self,
         request: Request<v1::PinRequest>,

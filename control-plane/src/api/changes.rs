@@ -12,6 +12,21 @@ fn spans(slots: &[v1::SlotSpan]) -> Spans {
     Spans(slots.iter().map(span).collect())
 }
 
+pub(super) fn zone(request: &v1::SetZoneRequest) -> Result<Change, ApiError> {
+    Ok(Change::Zone {
+        node: convert::node_id("node", &request.node)?,
+        zone: convert::zone("zone", &request.zone)?,
+        accept: request.accept,
+    })
+}
+
+pub(super) fn drain_zone(request: &v1::DrainZoneRequest) -> Result<Change, ApiError> {
+    Ok(Change::DrainZone {
+        zone: convert::zone("zone", &request.zone)?,
+        accept: request.accept,
+    })
+}
+
 pub(super) fn pin(request: &v1::PinRequest) -> Result<Change, ApiError> {
     Ok(Change::Pin {
         node: convert::node_id("node", &request.node)?,

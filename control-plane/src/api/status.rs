@@ -225,6 +225,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NoTransition { .. }
         | Rejection::NoWave { .. }
         | Rejection::NotPinned { .. }
+        | Rejection::UnknownZone { .. }
         | Rejection::NoSuchCopy { .. } => Code::NotFound,
         Rejection::RingExists { .. }
         | Rejection::AlreadyFounded { .. }
@@ -264,6 +265,11 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NodeDown { .. }
         | Rejection::SameWeight { .. }
         | Rejection::SamePins { .. }
+        | Rejection::SameZone { .. }
+        | Rejection::CarriesAll { .. }
+        | Rejection::ZoneShortens { .. }
+        | Rejection::ZoneLost { .. }
+        | Rejection::ZoneHoldsAll { .. }
         | Rejection::PinWeight { .. }
         | Rejection::OwnerPinned { .. }
         | Rejection::Pinned { .. }

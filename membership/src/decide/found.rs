@@ -111,7 +111,9 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
             | Change::Weight { .. }
             | Change::Replace { .. }
             | Change::Pin { .. }
-            | Change::Unpin { .. } => None,
+            | Change::Unpin { .. }
+            | Change::Zone { .. }
+            | Change::DrainZone { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

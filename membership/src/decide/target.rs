@@ -61,6 +61,13 @@ pub(super) fn check(
                     expected: length,
                 });
             }
+            // Another zone may leave a list less spread than it was.
+            let found = old.iter().filter_map(|handle| eligible.get(handle));
+            let found = found.collect::<BTreeSet<_>>().len();
+            if found < spread {
+                let expected = spread;
+                return fault(TargetFault::Spread { found, expected });
+            }
             if let Some(missing) = unpinned(slot, old) {
                 return fault(TargetFault::Unpinned(missing.0));
             }

@@ -15,6 +15,8 @@ struct Stage {
     answers: String,
     /// The leader's last word for a node, as shown.
     word: &'static str,
+    /// Once a scenario moves nodes between zones.
+    shows_zones: bool,
 }
 
 impl Stage {
@@ -80,6 +82,26 @@ impl Stage {
                 node: NodeId::new(words[1]).unwrap(),
                 slots: words.get(2).map(|word| spans(word)),
             }),
+            "zone" => self.change(Change::Zone {
+                node: NodeId::new(words[1]).unwrap(),
+                zone: Zone::new(words[2]).unwrap(),
+                accept: words.last() == Some(&"accept"),
+            }),
+            "drain-zone" => self.change(Change::DrainZone {
+                zone: Zone::new(words[1]).unwrap(),
+                accept: words.last() == Some(&"accept"),
+            }),
+            "restart" => {
+                let node = NodeId::new(words[1]).unwrap();
+                let said = &mut self.world().nodes.get_mut(&node).unwrap().registration;
+                if let Some(zone) = option("zone") {
+                    said.zone = Zone::new(zone).unwrap();
+                }
+                if let Some(weight) = option("weight") {
+                    said.weight = Weight::new(number(weight) as u32).unwrap();
+                }
+                self.world().link(&node)
+            }
             "drain" => self.change(Change::Drain {
                 node: NodeId::new(words[1]).unwrap(),
             }),
@@ -204,6 +226,9 @@ impl Stage {
         let mut members = String::new();
         for member in ring.members.values() {
             write!(members, "  {} {}", member.node_id, member.state).unwrap();
+            if self.shows_zones {
+                write!(members, " in {}", member.zone).unwrap();
+            }
             if member.weight.get() != 100 {
                 write!(members, " ({})", member.weight).unwrap();
             }
@@ -299,6 +324,7 @@ fn play(script: &str) -> String {
         shown: BTreeMap::new(),
         answers: String::new(),
         word: "up",
+        shows_zones: script.lines().any(|line| line.starts_with("zone ")),
     };
     let mut output = String::new();
     let mut expecting = false;
