@@ -209,6 +209,14 @@ pub enum RingCommand {
         #[arg(long)]
         local: bool,
     },
+    /// Give the ring another number of replicas, or other quorums
+    Replication {
+        /// Which ring
+        ring: RingName,
+        /// What.
+        #[command(flatten)]
+        args: ReplicationArgs,
+    },
     /// Keep ranges at a member, whatever balance says: its lists name it, or it owns them too
     Pin {
         /// Which ring
@@ -309,6 +317,41 @@ pub struct CreateArgs {
     /// Accept quorums that may lose or split writes, or fewer founders than rf or zones
     #[arg(long)]
     pub accept: bool,
+}
+
+/// `annulus ring replication`.
+#[derive(Clone, Debug, Args)]
+pub struct ReplicationArgs {
+    /// Replicas of a range
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    pub rf: u8,
+    /// Replicas that must hold a write before it is acknowledged [default: a majority]
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    pub w: Option<u8>,
+    /// Replicas that an exact read asks [default: rf - w + 1]
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    pub r: Option<u8>,
+    /// Accept quorums that may lose or split writes
+    #[arg(long)]
+    pub accept: bool,
+    /// How to wait and what to expect.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+impl ReplicationArgs {
+    /// As given, or a majority.
+    #[must_use]
+    pub fn w(&self) -> u8 {
+        self.w.unwrap_or(self.rf / 2 + 1)
+    }
+
+    /// As given, or the fewest that meet every write.
+    #[must_use]
+    pub fn r(&self) -> u8 {
+        let fewest = (self.rf + 1).saturating_sub(self.w()).max(1);
+        self.r.unwrap_or(fewest)
+    }
 }
 
 /// Which ranges: by number, or those of keys.

@@ -364,6 +364,7 @@ mod tests {
         let to = List::from_slice(&[Handle(0), Handle(2)]);
         let target = vec![SlotChange { slot: Slot(0), to }];
         new.transition = Some(Transition {
+            replication: None,
             id: TransitionId(4),
             step,
             target,

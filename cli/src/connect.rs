@@ -8,7 +8,7 @@ use annulus_ring::{Endpoint, Epoch, NodeId, RingName, Snapshot, Zone};
 use futures::future::join_all;
 
 use crate::{
-    args::{CreateArgs, Global, slots::Spans},
+    args::{CreateArgs, Global, ReplicationArgs, slots::Spans},
     config,
     exit::{Failure, Result},
     ring::EpochView,
@@ -373,6 +373,21 @@ impl Admin {
             expected_layout_epoch,
         };
         self.mutated(self.client.drain_zone(request).await).await
+    }
+
+    /// Asks for other replicas and quorums.
+    pub async fn replication(&self, ring: &RingName, args: &ReplicationArgs) -> Result<Accepted> {
+        let request = v1::SetReplicationRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            rf: args.rf.into(),
+            w: args.w().into(),
+            r: args.r().into(),
+            accept: args.accept,
+            expected_layout_epoch: args.change.expect_layout,
+        };
+        self.mutated(self.client.set_replication(request).await)
+            .await
     }
 
     /// Asks for pins.

@@ -42,6 +42,17 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
         }
+        RingCommand::Replication { ring, args } => {
+            let accepted = admin.replication(&ring, &args).await?;
+            let (rf, w, r) = (args.rf, args.w(), args.r());
+            let asked = Asked {
+                ring,
+                what: format!("replication to rf {rf} w {w} r {r}"),
+                nodes: Vec::new(),
+                leaves: Vec::new(),
+            };
+            follow(global, &admin, asked, accepted, &args.change).await
+        }
         RingCommand::Pin {
             ring,
             node,
@@ -272,6 +283,9 @@ struct DumpTransition {
     step: u8,
     step_name: &'static str,
     changed_ranges: usize,
+    /// rf, w and r of the new lists, where they are others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replication: Option<annulus_ring::Replication>,
 }
 
 impl Dump {
@@ -338,6 +352,7 @@ impl Dump {
                     step: transition.step.number(),
                     step_name: transition.step.as_str(),
                     changed_ranges: transition.target.len(),
+                    replication: transition.replication,
                 }),
         }
     }
@@ -355,12 +370,17 @@ impl Render for Dump {
             step,
             step_name,
             changed_ranges,
+            replication,
         }) = &self.transition
         {
-            writeln!(
+            write!(
                 out,
                 "transition {id} at step {step} {step_name}: {changed_ranges} range(s)"
             )?;
+            match replication {
+                Some(new) => writeln!(out, ", to rf {} w {} r {}", new.rf, new.w, new.r)?,
+                None => writeln!(out)?,
+            }
         }
         writeln!(out)?;
         let mut table = render::columns(&["NODE", "ZONE", "WEIGHT", "STATE", "ENDPOINT"]);

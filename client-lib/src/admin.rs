@@ -386,6 +386,18 @@ impl AdminClient {
         self.mutate(request, wire::drain_zone).await
     }
 
+    /// Gives a ring another number of replicas, or other quorums.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn set_replication(
+        &self,
+        mut request: v1::SetReplicationRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::set_replication).await
+    }
+
     /// Pins ranges to a member.
     ///
     /// # Errors
@@ -529,6 +541,7 @@ mod wire {
         set_weight: SetWeightRequest -> MutationResponse,
         set_zone: SetZoneRequest -> MutationResponse,
         drain_zone: DrainZoneRequest -> MutationResponse,
+        set_replication: SetReplicationRequest -> MutationResponse,
         pin_ranges: PinRequest -> MutationResponse,
         unpin_ranges: UnpinRequest -> MutationResponse,
         abort_change: AbortChangeRequest -> MutationResponse,

@@ -228,7 +228,7 @@ pub enum RingCommand {
     },
 }
 
-/// Settings of a ring, fixed at its creation.
+/// Settings of a ring. Fixed at its creation, but for the replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingConfig {
     /// k: 2^k slots.
@@ -339,6 +339,14 @@ pub enum Change {
         /// Accept that it gets a copy of every range, as the first of a new zone may.
         accept: bool,
     },
+    /// Another number of replicas, or other quorums. Every range keeps the old w until the new
+    /// lists are read by everybody.
+    Replication {
+        /// From the end of the transition on.
+        to: Replication,
+        /// Accept quorums that break `w + r > rf` or `w > rf/2`.
+        accept: bool,
+    },
     /// Every member of a zone leaves, in one transition.
     DrainZone {
         /// Which.
@@ -360,7 +368,7 @@ impl Change {
             | Self::Pin { node, .. }
             | Self::Unpin { node, .. }
             | Self::Zone { node, .. } => Some(node),
-            Self::DrainZone { .. } => None,
+            Self::DrainZone { .. } | Self::Replication { .. } => None,
         }
     }
 
@@ -375,6 +383,7 @@ impl Change {
             Self::Replace { by, .. } => format!("by {by}"),
             Self::Zone { zone, .. } => format!("to {zone}"),
             Self::DrainZone { zone, .. } => zone.to_string(),
+            Self::Replication { to, .. } => format!("rf {} w {} r {}", to.rf, to.w, to.r),
             Self::Pin {
                 slots,
                 kind: PinKind::Member,
@@ -401,7 +410,8 @@ impl Change {
             | Self::Pin { .. }
             | Self::Unpin { .. }
             | Self::Zone { .. }
-            | Self::DrainZone { .. } => None,
+            | Self::DrainZone { .. }
+            | Self::Replication { .. } => None,
         }
     }
 
@@ -416,7 +426,8 @@ impl Change {
             | Self::Pin { .. }
             | Self::Unpin { .. }
             | Self::Zone { .. }
-            | Self::DrainZone { .. } => None,
+            | Self::DrainZone { .. }
+            | Self::Replication { .. } => None,
         }
     }
 
@@ -432,6 +443,7 @@ impl Change {
             Self::Unpin { .. } => "unpin",
             Self::Zone { .. } => "zone",
             Self::DrainZone { .. } => "drain zone",
+            Self::Replication { .. } => "replication",
         }
     }
 }

@@ -371,10 +371,36 @@ fn prove(
                 return Some((None, None));
             }
             let joint = from.slots.get(&key)?.joint?;
-            let merged = to.slots.get(&key)?.watermark?;
-            (joint.reign == reign && merged >= joint).then_some((Some(joint), None))
+            let gains = |handle| {
+                ring.sets(slot)
+                    .gainers()
+                    .any(|one: annulus_ring::Handle| one == handle)
+            };
+            let holds = if gains(ring.members.get(gainer)?.handle) {
+                to.slots.get(&key)?.watermark? >= joint
+            } else {
+                let since = transition.step_epoch;
+                equal_live(from, to, gainer, slot, since)? >= joint
+            };
+            (joint.reign == reign && holds).then_some((Some(joint), None))
         }
     }
+}
+
+/// The cut at which a member's live copy equalled its owner's, both younger than `since`.
+fn equal_live(
+    owner: &NodeReport,
+    member: &NodeReport,
+    node: &NodeId,
+    slot: Slot,
+    since: Epoch,
+) -> Option<annulus_ring::Position> {
+    let live = annulus_ring::SessionId(0);
+    let here = member.slots.get(&(live, slot))?.digest.as_ref()?;
+    let there = owner.source_digests.get(&(live, slot, node.clone()))?;
+    let young = here.adopted >= since && there.adopted >= since;
+    let same = here.cut == there.cut && here.digest == there.digest;
+    (young && same).then_some(here.cut)
 }
 
 /// A member's report, if it speaks in the member's life.
@@ -571,13 +597,8 @@ fn verified(ring: &RingState, reports: &Reports, slot: Slot, since: Epoch) -> Op
             return None;
         }
         if member.node_id != owner.node_id {
-            let live = annulus_ring::SessionId(0);
-            let here = report.slots.get(&(live, slot))?.digest.as_ref()?;
-            let key = (live, slot, member.node_id.clone());
-            let there = owner_report.source_digests.get(&key)?;
-            let young = here.adopted >= since && there.adopted >= since;
-            let same = here.cut == there.cut && here.digest == there.digest;
-            if !(young && same && here.cut.reign == reign) {
+            let cut = equal_live(owner_report, report, &member.node_id, slot, since)?;
+            if cut.reign != reign {
                 return None;
             }
         }

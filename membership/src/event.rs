@@ -7,7 +7,7 @@ use annulus_ring::{
     Weight,
 };
 
-use crate::{Afterwards, Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
+use crate::{Afterwards, Change, ChangeId, CopySet, Registered, Rejection, Requorum, RingConfig, Wave, WaveId};
 
 /// A fact about the whole control plane or one ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub enum Event {
         weights: BTreeMap<NodeId, Weight>,
         /// What else holds from its end on.
         afterwards: Afterwards,
+        /// rf, w and r as published, where they differ between the old lists and the new ones.
+        requorum: Option<Requorum>,
         /// New lists of the changed slots.
         target: Vec<SlotChange>,
     },

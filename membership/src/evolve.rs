@@ -166,6 +166,7 @@ impl RingState {
                 leavers,
                 weights,
                 afterwards,
+                requorum,
                 target,
             } => {
                 for id_of_change in changes {
@@ -175,6 +176,7 @@ impl RingState {
                 if let Some(transition) = &mut self.transition {
                     transition.weights.clone_from(weights);
                     transition.afterwards = afterwards.clone();
+                    transition.requorum = *requorum;
                 }
             }
             Event::StepEntered { step } => self.enter(*step, now_ms),
@@ -317,6 +319,7 @@ impl RingState {
             draining: leavers.iter().cloned().collect(),
             weights: BTreeMap::new(),
             afterwards: Afterwards::default(),
+            requorum: None,
         });
     }
 
@@ -357,6 +360,11 @@ impl RingState {
             .values()
             .map(|member| (member.handle, member.node_id.clone()))
             .collect();
+        let rf = transition.afterwards.replication.map_or(0, |new| new.rf);
+        let widest = rf.max(self.slots.rf());
+        if widest > self.slots.rf() {
+            self.slots = self.slots.resized(widest);
+        }
         for (slot, new) in &transition.target {
             let old = self.slots.list(*slot);
             for loser in old.iter().filter(|handle| !new.contains(handle)) {
@@ -398,7 +406,16 @@ impl RingState {
     }
 
     fn hold_from_now(&mut self, afterwards: Afterwards) {
-        let Afterwards { zones, pins } = afterwards;
+        let Afterwards {
+            zones,
+            replication,
+            pins,
+        } = afterwards;
+        if let Some(replication) = replication {
+            self.config.replication = replication;
+            // Every list is new, so none is longer.
+            self.slots = self.slots.resized(replication.rf);
+        }
         for (node, zone) in zones {
             if let Some(member) = self.members.get_mut(&node) {
                 member.zone = zone.clone();

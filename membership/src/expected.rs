@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_ring::{NodeId, Weight, Zone};
+use annulus_ring::{NodeId, Replication, Weight, Zone};
 
 use crate::Pins;
 
 /// A ring as it will be after some changes: what preflight looks at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Members that may hold ranges, by id.
     pub members: BTreeMap<NodeId, (Zone, Weight)>,
+    /// As configured.
+    pub replication: Replication,
     /// Who must be in which list.
     pub pins: Pins,
 }

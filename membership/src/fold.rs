@@ -12,7 +12,7 @@ use annulus_ring::{
 
 use crate::{
     Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState,
-    expected::Expected, preflight as rules,
+    Requorum, expected::Expected, preflight as rules, view,
 };
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
@@ -68,7 +68,10 @@ pub fn fold(ring: &RingState) -> Fold {
                 vacating.extend(vacated.iter().cloned());
                 joining.extend(record.change.joiner().cloned());
                 match &record.change {
-                    Change::Join { .. } | Change::Pin { .. } | Change::Unpin { .. } => {}
+                    Change::Join { .. }
+                    | Change::Pin { .. }
+                    | Change::Unpin { .. }
+                    | Change::Replication { .. } => {}
                     Change::Drain { .. } | Change::DrainZone { .. } => {
                         for node in vacated {
                             fold.weights.remove(&node);
@@ -95,6 +98,8 @@ pub fn fold(ring: &RingState) -> Fold {
     }
     fold.joiners = new_members(ring, &joining, MemberState::Joining);
     fold.leavers = leaving.into_iter().collect();
+    let to = expected.replication;
+    fold.afterwards.replication = (to != ring.config.replication).then_some(to);
     fold.afterwards.pins = (expected.pins != ring.pins).then_some(expected.pins);
     let stays = |member: &&Member| {
         member.state != MemberState::Draining && !fold.leavers.contains(&member.node_id)
@@ -139,12 +144,33 @@ impl Fold {
                 .find_map(|held| list.iter().position(|one| one == held));
             let Some(at) = holder else {
                 // Other changes moved everybody else away: not a replacement any more.
-                return Ok(diff(&ring.slots, &assign(&ring.slots)?.table));
+                return Ok(self.changes(ring, &assign(&ring.slots)?.table));
             };
             list[..=at].rotate_right(1);
             table.set(slot, &list);
         }
-        Ok(diff(&ring.slots, &table))
+        Ok(self.changes(ring, &table))
+    }
+
+    /// What lies between the lists and `table`; every slot, where the quorums of all change.
+    fn changes(&self, ring: &RingState, table: &SlotTable) -> Vec<SlotChange> {
+        if self.requorum(ring).is_none() {
+            return diff(&ring.slots, table);
+        }
+        let change = |slot| SlotChange {
+            slot,
+            to: List::from_slice(table.list(slot)),
+        };
+        table.slots().map(change).collect()
+    }
+
+    /// rf, w and r as published before and after, where they differ.
+    #[must_use]
+    pub fn requorum(&self, ring: &RingState) -> Option<Requorum> {
+        let configured = self.afterwards.replication.unwrap_or(ring.config.replication);
+        let from = ring.replication();
+        let to = view::with_nodes(configured, view::weighty(&self.candidates));
+        (from != to).then_some(Requorum { from, to })
     }
 
     /// What its lists must keep to besides balance.
@@ -152,10 +178,12 @@ impl Fold {
     pub fn rules(&self, ring: &RingState) -> Rules {
         let pins = self.afterwards.pins.as_ref().unwrap_or(&ring.pins);
         let joiner = |node: &NodeId| self.joiners.iter().find(|joiner| joiner.node_id == *node);
-        pins.rules(|node| {
+        let pins = pins.rules(|node| {
             let member = ring.members.get(node).or_else(|| joiner(node));
             member.map(|member| member.handle)
-        })
+        });
+        let rf = self.afterwards.replication.map(|to| to.rf);
+        Rules { rf, ..pins }
     }
 
     /// The table that the assigner starts from: in every list of a node that is replaced, its
@@ -243,6 +271,7 @@ pub fn current(ring: &RingState) -> Expected {
         .filter(|member| member.state != MemberState::Draining)
         .map(|member| (member.node_id.clone(), (member.zone.clone(), member.weight)))
         .collect();
+    let mut replication = ring.config.replication;
     let mut pins = &ring.pins;
     if let Some(transition) = &ring.transition {
         for (node, weight) in &transition.weights {
@@ -250,7 +279,12 @@ pub fn current(ring: &RingState) -> Expected {
                 known.1 = *weight;
             }
         }
-        let Afterwards { zones, pins: set } = &transition.afterwards;
+        let Afterwards {
+            zones,
+            replication: to,
+            pins: set,
+        } = &transition.afterwards;
+        replication = to.unwrap_or(replication);
         for (node, zone) in zones {
             if let Some(known) = members.get_mut(node) {
                 known.0 = zone.clone();
@@ -260,6 +294,7 @@ pub fn current(ring: &RingState) -> Expected {
     }
     Expected {
         members,
+        replication,
         pins: pins.clone(),
     }
 }
@@ -288,6 +323,7 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
         Change::Drain { node } => {
             expected.members.remove(node);
         }
+        Change::Replication { to, .. } => expected.replication = *to,
         Change::DrainZone { zone, .. } => {
             expected.members.retain(|_, one| one.0 != *zone);
         }
@@ -320,12 +356,23 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
 /// What an operator accepts by a change that passed preflight on `expected`: one sentence each.
 #[must_use]
 pub fn price(ring: &RingState, expected: &Expected, change: &Change) -> Vec<String> {
-    let rf = ring.config.replication.rf;
+    let rf = expected.replication.rf;
     let mut after = expected.clone();
     apply(ring, &mut after, change);
     let mut notes = Vec::new();
     let (now, then) = (expected.spread(rf), after.spread(rf));
-    if then < now {
+    if let Change::Replication { to, .. } = change {
+        let zones = after.zones().len();
+        if zones < usize::from(to.rf) {
+            notes.push(format!(
+                "{zones} zone(s) for rf {}: the loss of one may take several copies of a range",
+                to.rf
+            ));
+        }
+        if let Err(error) = to.check() {
+            notes.push(error.to_string());
+        }
+    } else if then < now {
         notes.push(format!(
             "ranges will spread over {then} zone(s) instead of {now}"
         ));
@@ -347,12 +394,13 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
     allowed(ring, expected, change)?;
     let mut after = expected.clone();
     apply(ring, &mut after, change);
-    let (bits, rf) = (ring.config.slot_bits, ring.config.replication.rf);
+    let (bits, rf) = (ring.config.slot_bits, after.replication.rf);
     after.pins.check(bits, rf, &after.members)
 }
 
 fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
-    if ring.config.replication.rf == 1 && ring.founded {
+    let grows = matches!(change, Change::Replication { .. });
+    if expected.replication.rf == 1 && ring.founded && !grows {
         return Err(Rejection::SingleReplica);
     }
     match change {
@@ -400,7 +448,7 @@ fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(),
         }
         Change::Drain { node } => {
             stands(ring, expected, node)?;
-            vacate(ring, expected, node)
+            vacate(expected, node)
         }
         Change::Weight { node, weight } => {
             stands(ring, expected, node)?;
@@ -411,14 +459,15 @@ fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(),
                 });
             }
             if weight.get() == 0 {
-                vacate(ring, expected, node)?;
+                vacate(expected, node)?;
             }
             Ok(())
         }
         Change::Zone { node, zone, accept } => {
             stands(ring, expected, node)?;
-            rules::rezone(ring, expected, node, zone, *accept)
+            rules::rezone(expected, node, zone, *accept)
         }
+        Change::Replication { to, accept } => rules::replication(expected, *to, *accept),
         Change::DrainZone { zone, accept } => {
             let inside: Vec<&NodeId> = expected.standing_in(zone).collect();
             if inside.is_empty() {
@@ -431,7 +480,7 @@ fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(),
                 let zone = zone.clone();
                 return Err(Rejection::ZoneHoldsAll { slot, zone });
             }
-            rules::drain_zone(ring, expected, zone, *accept)
+            rules::drain_zone(expected, zone, *accept)
         }
         Change::Pin { node, slots, kind } => {
             stands(ring, expected, node)?;
@@ -499,13 +548,13 @@ fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Re
 }
 
 /// Nobody's lists get shorter and no zone is left empty when `node` gives up all its ranges.
-fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
+fn vacate(expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
     let members = &expected.members;
     let (zone, weight) = &members[node];
     if weight.get() == 0 {
         return Ok(());
     }
-    let rf = ring.config.replication.rf;
+    let rf = expected.replication.rf;
     let weighty = |other: &&(Zone, Weight)| other.1.get() > 0;
     let now = members.values().filter(weighty).count();
     // Lists are as long as min(rf, nodes with weight): one node fewer shortens them only below rf.

@@ -45,7 +45,7 @@ pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFaul
 pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
 pub use spans::Spans;
 pub use state::{
-    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
+    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, Requorum, RetainedCopies, RingState,
     RosterEntry, State, TransitionState, Wave,
 };
 pub use wanted::{Directive, directive, waiting_for};

@@ -1,12 +1,11 @@
 //! Constraints of changes that make nobody come or go by itself: zones and pins.
 
-use annulus_ring::{NodeId, Slot, Zone};
+use annulus_ring::{NodeId, Replication, ReplicationError, Slot, Zone};
 
 use crate::{MAX_PINS, PinKind, Rejection, RingState, Spans, expected::Expected, spans::MAX_SPANS};
 
 /// No zone that lists need is left empty, and nobody becomes the one that holds everything.
 pub(crate) fn rezone(
-    ring: &RingState,
     expected: &Expected,
     node: &NodeId,
     zone: &Zone,
@@ -19,7 +18,7 @@ pub(crate) fn rezone(
             zone: zone.clone(),
         });
     }
-    let rf = ring.config.replication.rf;
+    let rf = expected.replication.rf;
     let mut after = expected.clone();
     if let Some(known) = after.members.get_mut(node) {
         known.0 = zone.clone();
@@ -43,12 +42,11 @@ pub(crate) fn rezone(
 
 /// Lists stay as long, and as spread unless that is accepted, without a zone.
 pub(crate) fn drain_zone(
-    ring: &RingState,
     expected: &Expected,
     zone: &Zone,
     accept: bool,
 ) -> Result<(), Rejection> {
-    let rf = ring.config.replication.rf;
+    let rf = expected.replication.rf;
     let mut after = expected.clone();
     after.members.retain(|_, one| one.0 != *zone);
     let left = after.weighty();
@@ -62,6 +60,28 @@ pub(crate) fn drain_zone(
             left: after.zones().len(),
             now: expected.zones().len(),
         });
+    }
+    Ok(())
+}
+
+/// Quorums that go together, and as many nodes as replicas.
+pub(crate) fn replication(
+    expected: &Expected,
+    to: Replication,
+    accept: bool,
+) -> Result<(), Rejection> {
+    match to.check() {
+        Ok(()) => {}
+        Err(error @ ReplicationError::OutOfRange { .. }) => return Err(error.into()),
+        Err(error) if !accept => return Err(error.into()),
+        Err(_) => {}
+    }
+    if to == expected.replication {
+        return Err(Rejection::SameReplication { to });
+    }
+    let found = expected.weighty();
+    if to.rf > expected.replication.rf && found < usize::from(to.rf) {
+        return Err(Rejection::RfNeedsNodes { rf: to.rf, found });
     }
     Ok(())
 }

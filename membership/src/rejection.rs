@@ -1,7 +1,7 @@
 //! A command refused by `decide`: an answer, not a failure. Nothing was touched.
 
 use annulus_ring::{
-    AssignError, Endpoint, Epoch, Incarnation, NodeId, ReplicationError, RingName, Slot, Step,
+    AssignError, Endpoint, Epoch, Incarnation, NodeId, Replication, ReplicationError, RingName, Slot, Step,
     TransitionId, Weight, Zone,
 };
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,10 @@ pub enum Rejection {
     #[error("{0}")]
     Replication(String),
     /// rf 1 has no replica to move from one list to another safely yet.
-    #[error("a ring of rf 1 cannot move ranges yet; create it with rf 2 or more")]
+    #[error(
+        "a ring of rf 1 cannot move ranges yet; `annulus ring replication` gives it more replicas \
+         first"
+    )]
     SingleReplica,
     /// Founding twice.
     #[error("ring {ring} is founded already; `annulus node join` adds a node")]
@@ -233,6 +236,20 @@ pub enum Rejection {
         node: NodeId,
         /// Its zone.
         zone: Zone,
+    },
+    /// Nothing to change.
+    #[error("the ring has rf {} w {} r {} already, or is about to", .to.rf, .to.w, .to.r)]
+    SameReplication {
+        /// As asked.
+        to: Replication,
+    },
+    /// Fewer nodes than replicas.
+    #[error("rf {rf} needs as many nodes with weight, there are {found}; join more first")]
+    RfNeedsNodes {
+        /// As asked.
+        rf: u8,
+        /// Nodes with weight.
+        found: usize,
     },
     /// Nothing to change.
     #[error("{node} is in zone {zone} already, or about to be")]
@@ -631,6 +648,9 @@ pub enum TargetFault {
     /// Nothing changes there.
     #[error("the list is the one it has")]
     Unchanged,
+    /// The replication changes, and the slot does not.
+    #[error("it is not in the target, though the replication of every range changes")]
+    Missing,
     /// A pin is not honoured.
     #[error("it is pinned to handle {0}, which the list lacks")]
     Unpinned(u16),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use annulus_ring::{
     Candidate, Checksum, ClusterId, Endpoint, Epoch, Generation, Handle, Incarnation, List, Member,
-    MemberState, NodeId, RangeSets, RingName, SessionId, Slot, SlotTable, Step, TransitionId,
+    MemberState, NodeId, Quorums, RangeSets, Replication, RingName, SessionId, Slot, SlotTable, Step, TransitionId,
     Weight, Zone,
     place::Rules,
 };
@@ -211,6 +211,18 @@ pub struct TransitionState {
     /// What else holds from its end on.
     #[serde(default, skip_serializing_if = "Afterwards::is_nothing")]
     pub afterwards: Afterwards,
+    /// As published, for the old lists and for the new ones, where they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requorum: Option<Requorum>,
+}
+
+/// rf, w and r before a transition and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requorum {
+    /// Of O.
+    pub from: Replication,
+    /// Of N.
+    pub to: Replication,
 }
 
 /// What a transition's changes set besides lists and weights: it holds from the end on, and an
@@ -220,6 +232,9 @@ pub struct Afterwards {
     /// Zones of members that stay, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub zones: BTreeMap<NodeId, Zone>,
+    /// As configured, where it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
     /// All pins, where they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins: Option<Pins>,
@@ -288,6 +303,19 @@ impl RingState {
                 None => RangeSets::steady(old),
             },
             None => RangeSets::steady(old),
+        }
+    }
+
+    /// rf, w and r of the old lists and of the new ones.
+    #[must_use]
+    pub fn quorums(&self) -> Quorums {
+        let running = self.transition.as_ref();
+        match running.and_then(|transition| transition.requorum) {
+            Some(Requorum { from, to }) => Quorums { old: from, new: to },
+            None => {
+                let one = self.replication();
+                Quorums { old: one, new: one }
+            }
         }
     }
 

@@ -96,7 +96,8 @@ fn joint(ring: &RingState, reports: &Reports, node: &NodeId) -> Vec<(Slot, Posit
         .collect()
 }
 
-/// Slots with a retained copy somewhere whose grace is over: their members are to be compared.
+/// Slots with a retained copy somewhere whose grace is over: their members are to be compared;
+/// so are those that stay in lists of other quorums.
 fn verify(state: &State, ring: &RingState, node: &NodeId) -> Vec<Slot> {
     let Some(member) = ring.members.get(node) else {
         return Vec::new();
@@ -112,9 +113,26 @@ fn verify(state: &State, ring: &RingState, node: &NodeId) -> Vec<Slot> {
             ring.sets(*slot).step.is_none() && list[1..].contains(&member.handle)
         })
         .collect();
+    slots.extend(staying(ring, member.handle));
     slots.sort_unstable();
     slots.dedup();
     slots
+}
+
+/// At the joint step: slots in which this member stays and has to prove that it holds everything
+/// up to J.
+fn staying(ring: &RingState, own: Handle) -> Vec<Slot> {
+    let joint = |transition: &&TransitionState| transition.step == Step::Joint;
+    let Some(transition) = ring.transition.as_ref().filter(joint) else {
+        return Vec::new();
+    };
+    let quorums = ring.quorums();
+    let proves = |slot: &Slot| {
+        let sets = ring.sets(*slot);
+        let stays = sets.owner() != Some(own) && sets.old.contains(&own) && sets.new.contains(&own);
+        stays && sets.stayers_must_prove(quorums)
+    };
+    transition.target.keys().copied().filter(proves).collect()
 }
 
 /// What the ring waits for: one sentence each, with the command that would help where one would.

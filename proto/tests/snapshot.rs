@@ -397,6 +397,7 @@ fn all_sections_of_a_large_table_are_there() {
         to: [Handle(2)].into_iter().collect(),
     });
     snapshot.transition = Some(annulus_ring::Transition {
+        replication: None,
         id: annulus_ring::TransitionId(3),
         step: Step::Copying,
         target: target.collect(),

@@ -671,6 +671,18 @@ impl v1::admin_server::Admin for Admin {
             .await
     }
 
+    async fn set_replication(
+        &self,
+        request: Request<v1::SetReplicationRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::replication(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
     async fn pin_ranges(
         &self,
         request: Request<v1::PinRequest>,

@@ -2,7 +2,7 @@
 
 use annulus_membership::{Change, PinKind, Spans};
 use annulus_proto::{convert, v1};
-use annulus_ring::Slot;
+use annulus_ring::{Replication, Slot};
 
 use super::status::ApiError;
 
@@ -23,6 +23,20 @@ pub(super) fn zone(request: &v1::SetZoneRequest) -> Result<Change, ApiError> {
 pub(super) fn drain_zone(request: &v1::DrainZoneRequest) -> Result<Change, ApiError> {
     Ok(Change::DrainZone {
         zone: convert::zone("zone", &request.zone)?,
+        accept: request.accept,
+    })
+}
+
+pub(super) fn replication(request: &v1::SetReplicationRequest) -> Result<Change, ApiError> {
+    let small = |field: &'static str, value: u32| {
+        u8::try_from(value).map_err(|_| ApiError::field(field, format!("{value}, at most 7")))
+    };
+    Ok(Change::Replication {
+        to: Replication {
+            rf: small("rf", request.rf)?,
+            w: small("w", request.w)?,
+            r: small("r", request.r)?,
+        },
         accept: request.accept,
     })
 }

@@ -266,6 +266,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::SameWeight { .. }
         | Rejection::SamePins { .. }
         | Rejection::SameZone { .. }
+        | Rejection::SameReplication { .. }
+        | Rejection::RfNeedsNodes { .. }
         | Rejection::CarriesAll { .. }
         | Rejection::ZoneShortens { .. }
         | Rejection::ZoneLost { .. }

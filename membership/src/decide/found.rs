@@ -80,7 +80,7 @@ pub(super) fn decide(
             zones.len()
         ));
     }
-    target::check(ring, &target::of(&members), &Rules::default(), lists)?;
+    target::check(ring, &target::of(&members), &Rules::default(), false, lists)?;
     let changes = ring
         .changes
         .iter()
@@ -113,7 +113,8 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
             | Change::Pin { .. }
             | Change::Unpin { .. }
             | Change::Zone { .. }
-            | Change::DrainZone { .. } => None,
+            | Change::DrainZone { .. }
+            | Change::Replication { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

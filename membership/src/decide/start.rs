@@ -34,7 +34,9 @@ pub(super) fn decide(
         .map(|(id, rejection)| Event::ChangeRefused { id, rejection })
         .collect();
     if !changes.is_empty() {
-        target::check(ring, &fold.candidates, &fold.rules(ring), lists)?;
+        let requorum = fold.requorum(ring);
+        let rules = fold.rules(ring);
+        target::check(ring, &fold.candidates, &rules, requorum.is_some(), lists)?;
         events.push(Event::TransitionStarted {
             id: ring.last_transition.next(),
             changes: changes.to_vec(),
@@ -42,6 +44,7 @@ pub(super) fn decide(
             leavers: fold.leavers,
             weights: fold.weights,
             afterwards: fold.afterwards,
+            requorum,
             target: lists.to_vec(),
         });
     }

@@ -20,11 +20,13 @@ pub(super) fn of(members: &[Member]) -> Vec<Candidate> {
 }
 
 /// Every slot must end up with a list that is distinct, eligible, as long and as spread as the
-/// candidates allow, with its pins honoured and the owner rule of design section 5 kept.
+/// candidates allow, with its pins honoured and the owner rule of design section 5 kept. With
+/// `all_change` every slot is in the target, also where its list stays: its quorums do not.
 pub(super) fn check(
     ring: &RingState,
     candidates: &[Candidate],
     rules: &Rules,
+    all_change: bool,
     target: &[SlotChange],
 ) -> Result<(), Rejection> {
     let eligible: BTreeMap<Handle, &Zone> = candidates
@@ -33,7 +35,7 @@ pub(super) fn check(
         .map(|candidate| (candidate.handle, &candidate.zone))
         .collect();
     let zones: BTreeSet<&Zone> = eligible.values().copied().collect();
-    let rf = usize::from(ring.config.replication.rf);
+    let rf = usize::from(rules.rf.unwrap_or(ring.config.replication.rf));
     let length = rf.min(eligible.len());
     let spread = rf.min(zones.len());
 
@@ -51,6 +53,9 @@ pub(super) fn check(
         let old = ring.slots.list(slot);
         let fault = |reason| Err(Rejection::BadTarget { slot, reason });
         let Some(change) = changes.next_if(|change| change.slot == slot) else {
+            if all_change {
+                return fault(TargetFault::Missing);
+            }
             // By a member that leaves, or will have no weight.
             if let Some(held) = old.iter().find(|handle| !eligible.contains_key(handle)) {
                 return fault(TargetFault::StillHeld(held.0));
@@ -74,7 +79,7 @@ pub(super) fn check(
             continue;
         };
         let new = &change.to;
-        if new.as_slice() == old {
+        if new.as_slice() == old && !all_change {
             return fault(TargetFault::Unchanged);
         }
         let mut seen = BTreeSet::new();

@@ -17,6 +17,8 @@ struct Stage {
     word: &'static str,
     /// Once a scenario moves nodes between zones.
     shows_zones: bool,
+    /// Once a scenario changes it.
+    shows_replication: bool,
 }
 
 impl Stage {
@@ -85,6 +87,14 @@ impl Stage {
             "zone" => self.change(Change::Zone {
                 node: NodeId::new(words[1]).unwrap(),
                 zone: Zone::new(words[2]).unwrap(),
+                accept: words.last() == Some(&"accept"),
+            }),
+            "replication" => self.change(Change::Replication {
+                to: annulus_ring::Replication {
+                    rf: number(words[1]) as u8,
+                    w: number(words[2]) as u8,
+                    r: number(words[3]) as u8,
+                },
                 accept: words.last() == Some(&"accept"),
             }),
             "drain-zone" => self.change(Change::DrainZone {
@@ -254,6 +264,11 @@ impl Stage {
             )
             .unwrap();
         }
+        let replication = ring.replication();
+        if self.shows_replication {
+            let annulus_ring::Replication { rf, w, r } = replication;
+            write!(text, "  rf {rf} w {w} r {r}").unwrap();
+        }
         text.push('\n');
         for (id, record) in &ring.changes {
             use annulus_membership::ChangePhase::{Aborted, Done, Queued, Refused, Running};
@@ -288,14 +303,22 @@ impl Stage {
                 .map(|handle| ring.by_handle(*handle).unwrap().node_id.as_str());
             ids.collect::<Vec<_>>().join(" ")
         };
+        let quorums = ring.quorums();
         for slot in ring.slots.slots() {
             let sets = ring.sets(slot);
             let mut line = format!("  slot {slot}  read {}", names(sets.read_set()));
             if sets.write_set().as_slice() != sets.read_set() {
                 write!(line, "  write {}", names(&sets.write_set())).unwrap();
             }
-            if sets.groups().len() > 1 {
-                let groups: Vec<_> = sets.groups().into_iter().map(names).collect();
+            let groups = sets.groups(quorums);
+            if quorums.old.w != quorums.new.w {
+                let named = |group: &annulus_ring::Group<'_>| {
+                    format!("{} of [{}]", group.need, names(group.list))
+                };
+                let groups: Vec<_> = groups.iter().map(named).collect();
+                write!(line, "  ack by {}", groups.join(" and ")).unwrap();
+            } else if groups.len() > 1 {
+                let groups: Vec<_> = groups.iter().map(|group| names(group.list)).collect();
                 write!(line, "  ack by w of [{}]", groups.join("] and [")).unwrap();
             }
             if self.shown.get(&slot) != Some(&line) {
@@ -324,6 +347,7 @@ fn play(script: &str) -> String {
         shown: BTreeMap::new(),
         answers: String::new(),
         word: "up",
+        shows_replication: script.lines().any(|line| line.starts_with("replication ")),
         shows_zones: script.lines().any(|line| line.starts_with("zone ")),
     };
     let mut output = String::new();
