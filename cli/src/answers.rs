@@ -116,6 +116,7 @@ impl From<v1::NodeStatus> for NodeView {
             heard_ms_ago: node.heard_ms_ago.map(Into::into),
             adopted_epoch: node.adopted_epoch.map(Into::into),
             word: node.word,
+            maintenance_left_ms: node.maintenance_left_ms.map(Into::into),
         }
     }
 }

@@ -434,6 +434,32 @@ pub enum NodeCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
+    /// Announce that a member will be stopped for a while: its ranges are handed over before, and
+    /// its silence alarms nobody
+    #[command(group = clap::ArgGroup::new("when").required(true).args(["time", "end"]))]
+    Maintain {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// For how long, such as 30m; at most 168h
+        #[arg(long = "for", value_name = "TIME", value_parser = parse_timeout)]
+        time: Option<Duration>,
+        /// It is over
+        #[arg(long)]
+        end: bool,
+        /// Accept that ranges may have fewer members up than they need
+        #[arg(long, conflicts_with = "end")]
+        accept: bool,
+    },
+    /// Say who can be stopped together without any range falling under its quorums; exit code 0 is
+    /// yes, 3 is no
+    OkToRestart {
+        /// Which ring
+        ring: RingName,
+        /// Which nodes, all at once [default: batches of all members]
+        nodes: Vec<NodeId>,
+    },
     /// Withdraw a change that is queued or running; after the switch the lists flip back first
     Abort {
         /// Which ring

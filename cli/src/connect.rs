@@ -428,6 +428,35 @@ impl Admin {
         self.mutated(self.client.unpin_ranges(request).await).await
     }
 
+    /// Announces a stop of a member, or its end.
+    pub async fn maintain(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        time: Option<Duration>,
+        accept: bool,
+    ) -> Result<Accepted> {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::MaintainRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            for_ms: time.map(ms),
+            accept,
+        };
+        self.mutated(self.client.maintain_node(request).await).await
+    }
+
+    /// Which members can be stopped together.
+    pub async fn ok_to_restart(
+        &self,
+        ring: &RingName,
+        nodes: &[NodeId],
+    ) -> Result<v1::OkToRestartResponse> {
+        self.explained(self.client.ok_to_restart(ring, nodes).await)
+            .await
+    }
+
     /// Withdraws a change.
     pub async fn abort(&self, ring: &RingName, change_id: u64) -> Result<Accepted> {
         let request_id = self.client.request_id();

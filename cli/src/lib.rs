@@ -30,6 +30,7 @@ mod lookup;
 mod node;
 mod progress;
 pub mod render;
+mod restart;
 mod ring;
 mod serve;
 mod simulate;

@@ -10,6 +10,7 @@ use crate::{
     exit::{Failure, Result},
     follow::{Asked, Done, follow},
     render::{self, Render},
+    restart,
     views::{NodeView, write_nodes},
 };
 
@@ -80,6 +81,24 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             };
             follow(global, &admin, asked, accepted, &change).await
         }
+        NodeCommand::Maintain {
+            ring,
+            node,
+            time,
+            end: _,
+            accept,
+        } => {
+            let answer = admin.maintain(&ring, &node, time, accept).await?;
+            let what = match time {
+                Some(time) => {
+                    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                    format!("{node} is in maintenance for {}", render::span(ms))
+                }
+                None => format!("{node} is no longer in maintenance"),
+            };
+            render::print(global.output, &Done::new(&ring, what, &answer))
+        }
+        NodeCommand::OkToRestart { ring, nodes } => restart::run(global, &admin, &ring, &nodes).await,
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
             // The answer to an abort accepts no new change; what it is about is the old one.

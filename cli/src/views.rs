@@ -177,7 +177,9 @@ pub struct NodeView {
     pub member: bool,
     /// It is tried last.
     pub down: bool,
-    /// "up", "suspect", "down" or "recovering", for members; only the leader knows.
+    /// For how long it is in maintenance still, if it is, in ms.
+    pub maintenance_left_ms: Option<Wide>,
+    /// "up", "suspect", "down", "recovering" or "maintenance", for members; only the leader knows.
     pub word: Option<String>,
     /// Ranges it is a replica of.
     pub replica_ranges: u32,

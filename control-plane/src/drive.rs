@@ -310,6 +310,7 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Change { .. }
         | RingCommand::Abort { .. }
         | RingCommand::Settle
+        | RingCommand::Maintain { .. }
         | RingCommand::Pause { .. }
         | RingCommand::Hold { .. }
         | RingCommand::Permit { .. }

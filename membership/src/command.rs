@@ -203,6 +203,17 @@ pub enum RingCommand {
         /// From now on.
         availability: Availability,
     },
+    /// A member is about to be stopped for a while: its ranges are handed over before, and its
+    /// silence means nothing until the end.
+    Maintain {
+        /// Who.
+        node: NodeId,
+        /// For how long, in ms of ring time, at most [`crate::MAX_MAINTENANCE_MS`]; none: it is
+        /// over.
+        for_ms: Option<u64>,
+        /// Accept that ranges may have fewer members up than their quorums need.
+        accept: bool,
+    },
     /// All movement stops where it is: no step, no wave, no copying, no deletion. Every step is
     /// safe to stay in; aborts and flips back go on.
     Pause {

@@ -48,6 +48,9 @@ pub fn due(
     if ring.paused.is_some() && !flips_back {
         return released(ring, reports);
     }
+    if let Some(wave) = maintenance_wave(ring, reports, now_ms) {
+        return Some(wave);
+    }
     if let Some(transition) = &ring.transition {
         return transition_due(state, ring, transition, reports, now_ms);
     }
@@ -91,7 +94,12 @@ pub fn tick_due(state: &State, since_ms: u64) -> Option<Command> {
             .map(|copies| {
                 (copies.since_ms + ring.config.grace_ms).saturating_sub(state.ring_time_ms)
             });
-        soak.into_iter().chain(grace).filter(|left| *left > 0)
+        let maintenance = ring.maintenance.values();
+        let maintenance = maintenance.map(|one| one.until_ms.saturating_sub(state.ring_time_ms));
+        soak.into_iter()
+            .chain(grace)
+            .chain(maintenance)
+            .filter(|left| *left > 0)
     });
     let soonest = left.min()?;
     (since_ms >= soonest.min(TICK_MS)).then_some(Command::Tick {
@@ -496,15 +504,54 @@ fn next_wave(
     })
 }
 
-/// Evens the owners out when nothing else runs: hand-overs inside unchanged lists.
-fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingCommand> {
-    if !ring.founded || reports.even_at() == Some(ring.layout_epoch) {
+/// Hand-overs that even the owners out: (slot, successor). Who is in maintenance owns nothing where
+/// its lists name anybody else.
+fn even_owners(ring: &RingState) -> Vec<(Slot, Handle)> {
+    let away = |handle: Handle| {
+        let mut maintained = ring.maintenance.keys();
+        maintained.any(|node| ring.members.get(node).is_some_and(|one| one.handle == handle))
+    };
+    let mut candidates = ring.candidates();
+    candidates.retain(|candidate| !away(candidate.handle));
+    let mut pinned = ring.rules().owners;
+    pinned.retain(|pin| !away(pin.handle));
+    place::even_owners_with(&ring.slots, &candidates, &pinned)
+}
+
+/// The next wave that takes ranges from a member in maintenance: it does not wait for a transition,
+/// but leaves alone what that moves.
+fn maintenance_wave(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingCommand> {
+    if ring.maintenance.is_empty() || !ring.founded {
         return None;
     }
-    let pinned = ring.rules().owners;
-    let wanted = place::even_owners_with(&ring.slots, &ring.candidates(), &pinned);
+    let leads = |slot: Slot| ring.slots.list(slot).first().copied();
+    let maintained: BTreeSet<Handle> = ring
+        .maintenance
+        .keys()
+        .filter_map(|node| Some(ring.members.get(node)?.handle))
+        .collect();
+    let owns = ring
+        .slots
+        .slots()
+        .any(|slot| leads(slot).is_some_and(|owner| maintained.contains(&owner)));
+    if !owns {
+        return None;
+    }
+    let hand_overs = even_owners(ring)
+        .into_iter()
+        .filter_map(|(slot, successor)| Some((slot, leads(slot)?, successor)))
+        .filter(|(slot, owner, _)| maintained.contains(owner) && ring.sets(*slot).step.is_none());
+    next_wave(ring, reports, now_ms, hand_overs)
+}
+
+/// Evens the owners out when nothing else runs: hand-overs inside unchanged lists.
+fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingCommand> {
+    if !ring.founded || reports.is_even(ring) {
+        return None;
+    }
+    let wanted = even_owners(ring);
     if wanted.is_empty() {
-        reports.note_even(ring.layout_epoch);
+        reports.note_even(ring);
         return None;
     }
     let hand_overs = wanted

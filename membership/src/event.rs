@@ -149,6 +149,13 @@ pub enum Event {
         /// Why nothing is.
         reason: Option<String>,
     },
+    /// A member is being looked after, or no longer.
+    MaintenanceSet {
+        /// Who.
+        node: NodeId,
+        /// Ring time of its end.
+        until_ms: Option<u64>,
+    },
     /// A member has given everything away.
     MemberRemoved {
         /// Who.
@@ -184,6 +191,7 @@ impl Event {
             | Self::Permitted { .. }
             | Self::PauseSet { .. }
             | Self::HoldSet { .. }
+            | Self::MaintenanceSet { .. }
             | Self::Released { .. } => false,
         }
     }

@@ -9,7 +9,7 @@ use annulus_ring::{
 
 use crate::{
     ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
-    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Outcome, Pins, Registered, RequestId, RetainedCopies,
+    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Maintenance, Outcome, Pins, Registered, RequestId, RetainedCopies,
     RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
     decide::{Decision, applied},
 };
@@ -62,7 +62,13 @@ impl State {
     fn evolve_cluster(&mut self, event: &Event) {
         match event {
             Event::Initialised { cluster_id } => self.cluster_id = Some(*cluster_id),
-            Event::Ticked { elapsed_ms } => self.ring_time_ms += elapsed_ms,
+            Event::Ticked { elapsed_ms } => {
+                self.ring_time_ms += elapsed_ms;
+                let now_ms = self.ring_time_ms;
+                for ring in self.rings.values_mut() {
+                    ring.maintenance.retain(|_, one| one.until_ms > now_ms);
+                }
+            }
             _ => {}
         }
     }
@@ -110,6 +116,7 @@ impl RingState {
             paused: None,
             held: None,
             pins: Pins::default(),
+            maintenance: BTreeMap::new(),
         }
     }
 
@@ -231,7 +238,16 @@ impl RingState {
             }
             Event::PauseSet { reason } => self.paused = brake(reason.as_ref(), wall_ms),
             Event::HoldSet { reason } => self.held = brake(reason.as_ref(), wall_ms),
+            Event::MaintenanceSet { node, until_ms } => {
+                self.maintenance.remove(node);
+                if let Some(until_ms) = *until_ms {
+                    let since_ms = wall_ms;
+                    let maintenance = Maintenance { until_ms, since_ms };
+                    self.maintenance.insert(node.clone(), maintenance);
+                }
+            }
             Event::MemberRemoved { node } => {
+                self.maintenance.remove(node);
                 self.members.remove(node);
                 self.end_registration(node, false);
                 self.layout_epoch = self.epoch;
@@ -451,6 +467,7 @@ impl RingState {
         }
         for node in &transition.joining {
             self.members.remove(node);
+            self.maintenance.remove(node);
         }
         for id in &transition.changes {
             let phase = if *id == change {

@@ -30,6 +30,7 @@ pub mod pins;
 mod preflight;
 pub mod rejection;
 pub mod reports;
+pub mod restart;
 pub mod spans;
 pub mod state;
 pub mod view;
@@ -43,9 +44,10 @@ pub use outcome::{Applied, Effect, Outcome};
 pub use pins::{PinKind, Pins};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
 pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
+pub use restart::{Blocked, Restart};
 pub use spans::Spans;
 pub use state::{
-    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, Requorum, RetainedCopies, RingState,
+    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Maintenance, Registered, Requorum, RetainedCopies, RingState,
     RosterEntry, State, TransitionState, Wave,
 };
 pub use wanted::{Directive, directive, waiting_for};
@@ -66,6 +68,8 @@ pub const MAX_ENDED_CHANGES: usize = 1_000;
 pub const MAX_REASON: usize = 256;
 /// Most pins of one ring, as (slot, node) pairs.
 pub const MAX_PINS: usize = 10_000;
+/// Longest maintenance, in ms of ring time.
+pub const MAX_MAINTENANCE_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Zones, and weights, remembered that a member had before the present one.
 pub const MAX_FORMER: usize = 8;
 /// Births remembered per node id.

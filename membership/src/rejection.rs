@@ -333,6 +333,35 @@ pub enum Rejection {
         /// As the operator said.
         reason: String,
     },
+    /// Nothing to end.
+    #[error("{node} is not in maintenance")]
+    NotMaintained {
+        /// Who.
+        node: NodeId,
+    },
+    /// No time, or too much.
+    #[error("maintenance for {found} ms: 1 ms to {limit} ms (7 days) are possible")]
+    MaintenanceTime {
+        /// As asked.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Too many away at once.
+    #[error(
+        "without {node} slot {slot} has {up} member(s) that are up, {need} are needed; \
+         `annulus node ok-to-restart` shows who can go together, --accept takes the risk"
+    )]
+    TooManyAway {
+        /// Who.
+        node: NodeId,
+        /// A slot that would fall short.
+        slot: Slot,
+        /// Members of its list left up.
+        up: usize,
+        /// w or r, whichever is more.
+        need: usize,
+    },
     /// Nothing to resume.
     #[error("movement is not paused")]
     NotPaused,

@@ -3,7 +3,7 @@
 //! A node makes everything durable before it says it, and opens every link with a whole
 //! report, so a new leader needs nothing of the old one's memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{Availability, Epoch, Incarnation, Member, NodeId, Position, SessionId, Slot};
 
@@ -30,13 +30,15 @@ pub struct Reports {
     wave_since: Option<(WaveId, u64)>,
     /// Waves wait until then after one was aborted.
     wave_not_before_ms: u64,
-    /// Owners are as even as lists allow in this layout.
-    even_at: Option<Epoch>,
+    /// Owners are as even as lists allow in this layout, with these members in maintenance.
+    even_at: Option<(Epoch, BTreeSet<NodeId>)>,
     last_permit_ms: u64,
     /// When this leader first looked: everybody has a full window from then.
     office_since_ms: Option<u64>,
     /// Members that were silent for too long, or were lately.
     watched: BTreeMap<NodeId, Watched>,
+    /// When a member was last seen in maintenance: its silence counts from then.
+    excused: BTreeMap<NodeId, u64>,
     #[cfg(feature = "bait")]
     skip_joint: bool,
 }
@@ -290,6 +292,11 @@ impl Reports {
         self.forget_sessions(|other| other == live || Some(other) == session);
         self.watched
             .retain(|node, _| ring.members.contains_key(node));
+        self.excused
+            .retain(|node, _| ring.members.contains_key(node));
+        for node in ring.maintenance.keys() {
+            self.excused.insert(node.clone(), now_ms);
+        }
         for member in ring.members.values() {
             self.watch(member, ring.epoch, now_ms);
         }
@@ -344,7 +351,8 @@ impl Reports {
             .get(&member.node_id)
             .filter(|report| report.incarnation == member.incarnation)
             .map_or(office_since_ms, |report| report.heard_ms);
-        now_ms.saturating_sub(heard_ms)
+        let excused_ms = self.excused.get(&member.node_id).copied().unwrap_or(0);
+        now_ms.saturating_sub(heard_ms.max(excused_ms))
     }
 
     /// The leader's word for a member, as of the last look.
@@ -358,7 +366,8 @@ impl Reports {
                     .nodes
                     .get(&member.node_id)
                     .map(|report| report.heard_ms)
-                    .or(self.office_since_ms);
+                    .or(self.office_since_ms)
+                    .max(self.excused.get(&member.node_id).copied());
                 let silent = heard_ms.map_or(0, |heard| now_ms.saturating_sub(heard));
                 if silent >= SUSPECT_MS {
                     Word::Suspect
@@ -393,12 +402,16 @@ impl Reports {
         now_ms >= self.wave_not_before_ms
     }
 
-    pub(crate) fn even_at(&self) -> Option<Epoch> {
-        self.even_at
+    /// Whether nothing about owners changed since they were found to be even.
+    pub(crate) fn is_even(&self, ring: &RingState) -> bool {
+        self.even_at.as_ref().is_some_and(|(epoch, maintained)| {
+            *epoch == ring.layout_epoch && maintained.iter().eq(ring.maintenance.keys())
+        })
     }
 
-    pub(crate) fn note_even(&mut self, layout_epoch: Epoch) {
-        self.even_at = Some(layout_epoch);
+    pub(crate) fn note_even(&mut self, ring: &RingState) {
+        let maintained = ring.maintenance.keys().cloned().collect();
+        self.even_at = Some((ring.layout_epoch, maintained));
     }
 
     pub(crate) fn permit_waited(&self, now_ms: u64, pause_ms: u64) -> bool {

@@ -91,6 +91,18 @@ pub struct RingState {
     /// Who must be in which list.
     #[serde(default, skip_serializing_if = "Pins::is_empty")]
     pub pins: Pins,
+    /// Members that are being looked after; ended by ticks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub maintenance: BTreeMap<NodeId, Maintenance>,
+}
+
+/// An operator's word that a member will be stopped for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Ring time of its end.
+    pub until_ms: u64,
+    /// Wall clock of the entry; for people.
+    pub since_ms: u64,
 }
 
 /// An operator's word that something stands still.

@@ -152,6 +152,20 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
             brake.reason
         ));
     }
+    for (node, maintenance) in &ring.maintenance {
+        let left_ms = maintenance.until_ms.saturating_sub(state.ring_time_ms);
+        let owned = owned(ring, node);
+        let what = if owned > 0 {
+            format!("{owned} range(s) are still to be handed over")
+        } else {
+            "it owns nothing and can be stopped".to_owned()
+        };
+        sentences.push(format!(
+            "{node} is in maintenance for {} s more: {what}; `annulus node maintain {node} --end` \
+             ends it",
+            left_ms.div_ceil(1000)
+        ));
+    }
     for node in ring.members.keys() {
         let lost = current(ring, reports, node).map_or(0, |report| report.unheld);
         if lost > 0 {
@@ -206,6 +220,15 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
         });
     }
     sentences
+}
+
+/// How many ranges a member is the owner of now.
+fn owned(ring: &RingState, node: &NodeId) -> usize {
+    let Some(member) = ring.members.get(node) else {
+        return 0;
+    };
+    let owner = |slot: &Slot| ring.sets(*slot).owner() == Some(member.handle);
+    ring.slots.slots().filter(owner).count()
 }
 
 /// One sentence for each owner that leaves and each of its successors; who is not linked is named

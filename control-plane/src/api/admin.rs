@@ -1,10 +1,14 @@
 //! Operators' calls: decode, check, propose or read, encode.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use annulus_membership::{
     Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId, RingCommand,
-    RingConfig, found_command,
+    RingConfig, found_command, restart,
 };
 use annulus_proto::{
     convert::{self, EpochRef},
@@ -388,6 +392,37 @@ impl Admin {
         }
     }
 
+    async fn restart(
+        &self,
+        call: Call,
+        request: v1::OkToRestartRequest,
+    ) -> Result<v1::OkToRestartResponse, ApiError> {
+        let name = convert::ring_name("ring", &request.ring)?;
+        let wanted: BTreeSet<NodeId> = request
+            .nodes
+            .iter()
+            .map(|node| convert::node_id("nodes", node))
+            .collect::<Result<_, _>>()?;
+        // Who is there only the leader hears.
+        match call.place(&self.context).await? {
+            Place::Here => {}
+            Place::Leader(leader) => {
+                let mut client = admin_of(&self.context, &leader.endpoint)?;
+                let answer = client.ok_to_restart(call.pass_on(request));
+                return passed(call, &leader, false, answer).await;
+            }
+        }
+        let now_ms = self.context.clock.now_ms();
+        let answer = self.context.node.shared().read(|state, _| {
+            let ring = state.rings.get(&name).ok_or_else(|| unknown_ring(&name))?;
+            self.context.links.with_reports(&name, |reports| {
+                let up = restart::up(ring, reports, now_ms);
+                restart::batches(ring, up, &wanted).map_err(ApiError::from)
+            })
+        })?;
+        Ok(changes::restart(answer, self.freshness_now(true)))
+    }
+
     async fn snapshot(
         &self,
         call: Call,
@@ -705,6 +740,34 @@ impl v1::admin_server::Admin for Admin {
         let expected = request.expected_layout_epoch;
         self.asked(call, &request.request_id, &request.ring, change, expected)
             .await
+    }
+
+    async fn maintain_node(
+        &self,
+        request: Request<v1::MaintainRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let command = RingCommand::Maintain {
+            node,
+            for_ms: request.for_ms,
+            accept: request.accept,
+        };
+        let answer = self
+            .change(call, &request.request_id, &request.ring, command)
+            .await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn ok_to_restart(
+        &self,
+        request: Request<v1::OkToRestartRequest>,
+    ) -> Answer<v1::OkToRestartResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(
+            self.restart(call, request.into_inner()).await?,
+        ))
     }
 
     async fn abort_change(

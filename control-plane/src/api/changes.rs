@@ -1,8 +1,8 @@
 //! Operators' changes, from their messages.
 
-use annulus_membership::{Change, PinKind, Spans};
+use annulus_membership::{Blocked, Change, PinKind, Restart, Spans};
 use annulus_proto::{convert, v1};
-use annulus_ring::{Replication, Slot};
+use annulus_ring::{NodeId, Replication, Slot};
 
 use super::status::ApiError;
 
@@ -39,6 +39,26 @@ pub(super) fn replication(request: &v1::SetReplicationRequest) -> Result<Change,
         },
         accept: request.accept,
     })
+}
+
+pub(super) fn restart(answer: Restart, freshness: v1::Freshness) -> v1::OkToRestartResponse {
+    use v1::ok_to_restart_response::{Batch, Blocked as BlockedMessage};
+    let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    let batch = |nodes: Vec<NodeId>| Batch {
+        nodes: nodes.iter().map(ToString::to_string).collect(),
+    };
+    let blocked = |blocked: Blocked| BlockedMessage {
+        node: blocked.node.to_string(),
+        slot: blocked.slot.0,
+        up: count(blocked.up),
+        need: count(blocked.need),
+    };
+    v1::OkToRestartResponse {
+        freshness: Some(freshness),
+        together: answer.together,
+        batches: answer.batches.into_iter().map(batch).collect(),
+        blocked: answer.blocked.into_iter().map(blocked).collect(),
+    }
 }
 
 pub(super) fn pin(request: &v1::PinRequest) -> Result<Change, ApiError> {

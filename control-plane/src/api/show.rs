@@ -47,7 +47,7 @@ pub(super) fn ring(
             w: replication.w.into(),
             r: replication.r.into(),
             founded: ring.founded,
-            nodes: nodes(ring, reports, now_ms),
+            nodes: nodes(ring, state.ring_time_ms, reports, now_ms),
             changes: ring
                 .changes
                 .iter()
@@ -132,7 +132,16 @@ fn nodes_at(ring: &RingState, reports: Option<&Reports>) -> Vec<v1::EpochCount> 
 }
 
 /// Registered nodes and members, by id.
-fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::NodeStatus> {
+fn nodes(
+    ring: &RingState,
+    ring_time_ms: u64,
+    reports: Option<&Reports>,
+    now_ms: u64,
+) -> Vec<v1::NodeStatus> {
+    let left_ms = |node: &NodeId| {
+        let maintenance = ring.maintenance.get(node)?;
+        Some(maintenance.until_ms.saturating_sub(ring_time_ms))
+    };
     let shares = ring.shares();
     let mut nodes: Vec<v1::NodeStatus> = ring
         .members
@@ -150,6 +159,7 @@ fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::No
                 member: true,
                 replica_ranges: replicas,
                 owned_ranges: owned,
+                maintenance_left_ms: left_ms(&member.node_id),
                 ..v1::NodeStatus::default()
             }
         })
@@ -183,7 +193,11 @@ fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::No
                 .members
                 .values()
                 .find(|member| member.node_id.as_str() == node.node_id);
-            node.word = member.map(|member| reports.word(member, now_ms).as_str().to_owned());
+            node.word = member.map(|member| {
+                let word = reports.word(member, now_ms).as_str();
+                let maintained = ring.maintenance.contains_key(&member.node_id);
+                if maintained { "maintenance" } else { word }.to_owned()
+            });
         }
     }
     nodes
@@ -361,6 +375,7 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::HandOver(_) => "hand_over",
         RingCommand::Abort { .. } => "abort",
         RingCommand::Availability { .. } => "availability",
+        RingCommand::Maintain { .. } => "maintain",
         RingCommand::Pause { .. } => "pause",
         RingCommand::Hold { .. } => "hold",
         RingCommand::Settle => "settle",

@@ -216,6 +216,7 @@ fn code_of(rejection: &Rejection) -> Code {
         Rejection::SlotBits { .. }
         | Rejection::Replication(_)
         | Rejection::TickTooLong { .. }
+        | Rejection::MaintenanceTime { .. }
         | Rejection::BadSlots { .. }
         | Rejection::BadReason { .. } => Code::InvalidArgument,
         Rejection::UnknownRing { .. }
@@ -266,6 +267,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::SameWeight { .. }
         | Rejection::SamePins { .. }
         | Rejection::SameZone { .. }
+        | Rejection::NotMaintained { .. }
+        | Rejection::TooManyAway { .. }
         | Rejection::SameReplication { .. }
         | Rejection::RfNeedsNodes { .. }
         | Rejection::CarriesAll { .. }

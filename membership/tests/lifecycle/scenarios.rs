@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
-use annulus_membership::{Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans};
+use annulus_membership::{Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans, restart};
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
 
 struct Stage {
@@ -127,6 +127,39 @@ impl Stage {
                 } else {
                     RingCommand::Hold { reason }
                 })
+            }
+            "maintain" => {
+                let command = RingCommand::Maintain {
+                    node: NodeId::new(words[1]).unwrap(),
+                    for_ms: option("for").map(|seconds| number(seconds) * 1_000),
+                    accept: words.last() == Some(&"accept"),
+                };
+                self.command(command)
+            }
+            "ok-to-restart" => {
+                let world = self.world.as_mut().unwrap();
+                let nodes = words[1..].iter().map(|id| NodeId::new(*id).unwrap());
+                let up = restart::up(world.ring_state(), &world.reports, world.now_ms);
+                let answer = restart::batches(world.ring_state(), up, &nodes.collect());
+                answer.map(|answer| {
+                    let together = if answer.together { "together" } else { "apart" };
+                    writeln!(self.answers, "{together}: {:?}", answer.batches).unwrap();
+                    for blocked in answer.blocked {
+                        writeln!(self.answers, "blocked: {blocked:?}").unwrap();
+                    }
+                })
+            }
+            "waits" => {
+                let world = self.world.as_ref().unwrap();
+                let (state, ring) = (&world.state, world.ring_state());
+                let told = annulus_membership::waiting_for(
+                    state,
+                    ring,
+                    &world.reports,
+                    world.now_ms,
+                );
+                told.iter().for_each(|line| writeln!(self.answers, "{line}").unwrap());
+                Ok(())
             }
             "resume" => self.command(RingCommand::Pause { reason: None }),
             "unhold" => self.command(RingCommand::Hold { reason: None }),
