@@ -249,6 +249,7 @@ mod tests {
             },
             members: members.collect(),
             transition: step.map(|(step, list)| Transition {
+                replication: None,
                 id: TransitionId(7),
                 step,
                 target: vec![SlotChange {

@@ -31,6 +31,7 @@ fn join(nodes: u16, bits: u8) -> [Snapshot; 3] {
     prepared.epoch = before.epoch.next();
     prepared.previous_checksum = encode(&before).checksum;
     prepared.transition = Some(Transition {
+        replication: None,
         id: TransitionId(1),
         step: Step::Prepared,
         target,

@@ -2,9 +2,12 @@
 
 use annulus_proto::{convert, v1};
 
-use crate::views::{
-    ChangeView, ClusterView, EpochCountView, FreshnessView, NodeView, RingView, ServerView,
-    TransitionView, WaveView,
+use crate::{
+    args::slots,
+    views::{
+        ChangeView, ClusterView, EpochCountView, FreshnessView, NodeView, PinView, RingView,
+        ServerView, TransitionView, WaveView,
+    },
 };
 
 impl From<v1::Freshness> for FreshnessView {
@@ -74,6 +77,7 @@ impl From<v1::RingStatus> for RingView {
             paused: ring.paused,
             held: ring.held,
             grace_ms: ring.grace_ms.into(),
+            pins: ring.pins.into_iter().map(PinView::from).collect(),
             founded: ring.founded,
             nodes: ring.nodes.into_iter().map(NodeView::from).collect(),
             changes: ring.changes.into_iter().map(ChangeView::from).collect(),
@@ -112,6 +116,7 @@ impl From<v1::NodeStatus> for NodeView {
             heard_ms_ago: node.heard_ms_ago.map(Into::into),
             adopted_epoch: node.adopted_epoch.map(Into::into),
             word: node.word,
+            maintenance_left_ms: node.maintenance_left_ms.map(Into::into),
         }
     }
 }
@@ -131,15 +136,25 @@ impl From<v1::ChangeStatus> for ChangeView {
             kind,
             node,
             reason,
+            about,
             ..
         } = change;
         Self {
             id: id.into(),
             kind,
             node,
+            about,
             state,
             reason,
         }
+    }
+}
+
+impl From<v1::PinStatus> for PinView {
+    fn from(pin: v1::PinStatus) -> Self {
+        let v1::PinStatus { node, owner, slots } = pin;
+        let slots = slots::told(&slots);
+        Self { node, owner, slots }
     }
 }
 

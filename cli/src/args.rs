@@ -4,8 +4,10 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr, time::Dur
 
 use annulus_ring::{NodeId, RingName, Zone};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use slots::Spans;
 
 pub mod placement;
+pub mod slots;
 
 /// Control-plane servers asked where nothing else is said.
 pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
@@ -83,6 +85,9 @@ pub enum Command {
     /// Join, drain and show data nodes
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Let a whole zone leave
+    #[command(subcommand)]
+    Zone(ZoneCommand),
     /// One screen: leader, epochs, nodes, what a change waits for
     Status(StatusArgs),
     /// Print each epoch of a ring and what changed in it
@@ -204,6 +209,43 @@ pub enum RingCommand {
         #[arg(long)]
         local: bool,
     },
+    /// Give the ring another number of replicas, or other quorums
+    Replication {
+        /// Which ring
+        ring: RingName,
+        /// What.
+        #[command(flatten)]
+        args: ReplicationArgs,
+    },
+    /// Keep ranges at a member, whatever balance says: its lists name it, or it owns them too
+    Pin {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// The ranges.
+        #[command(flatten)]
+        ranges: RangeArgs,
+        /// The node is to own them, too
+        #[arg(long)]
+        owner: bool,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Lift pins to a member; balance decides again
+    Unpin {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// Which slots, such as 3,5-7 [default: all that are pinned to it]
+        #[arg(long, value_name = "SLOT,..", value_parser = slots::parse)]
+        slots: Option<Spans>,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
     /// Let all movement stand still where it is: no step, no copying, no hand-over, no deletion
     Pause {
         /// Which ring
@@ -275,6 +317,53 @@ pub struct CreateArgs {
     /// Accept quorums that may lose or split writes, or fewer founders than rf or zones
     #[arg(long)]
     pub accept: bool,
+}
+
+/// `annulus ring replication`.
+#[derive(Clone, Debug, Args)]
+pub struct ReplicationArgs {
+    /// Replicas of a range
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    pub rf: u8,
+    /// Replicas that must hold a write before it is acknowledged [default: a majority]
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    pub w: Option<u8>,
+    /// Replicas that an exact read asks [default: rf - w + 1]
+    #[arg(long, value_parser = value_parser!(u8).range(1..=7))]
+    pub r: Option<u8>,
+    /// Accept quorums that may lose or split writes
+    #[arg(long)]
+    pub accept: bool,
+    /// How to wait and what to expect.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+impl ReplicationArgs {
+    /// As given, or a majority.
+    #[must_use]
+    pub fn w(&self) -> u8 {
+        self.w.unwrap_or(self.rf / 2 + 1)
+    }
+
+    /// As given, or the fewest that meet every write.
+    #[must_use]
+    pub fn r(&self) -> u8 {
+        let fewest = (self.rf + 1).saturating_sub(self.w()).max(1);
+        self.r.unwrap_or(fewest)
+    }
+}
+
+/// Which ranges: by number, or those of keys.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct RangeArgs {
+    /// Slots by number, such as 3,5-7; `annulus lookup` tells a key's
+    #[arg(long, value_name = "SLOT,..", value_parser = slots::parse)]
+    pub slots: Option<Spans>,
+    /// The slot of this key, its bytes exactly as given; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub key: Vec<OsString>,
 }
 
 /// `annulus node ..`.
@@ -352,6 +441,47 @@ pub enum NodeCommand {
         #[command(flatten)]
         change: ChangeArgs,
     },
+    /// Say that a member stands in another zone: lists are spread anew
+    Zone {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// Its zone from now on; its agent may keep the old one in its configuration, or take this
+        zone: Zone,
+        /// Accept that it gets a copy of every range, as the first of a new zone may
+        #[arg(long)]
+        accept: bool,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+    /// Announce that a member will be stopped for a while: its ranges are handed over before, and
+    /// its silence alarms nobody
+    #[command(group = clap::ArgGroup::new("when").required(true).args(["time", "end"]))]
+    Maintain {
+        /// Which ring
+        ring: RingName,
+        /// Which node
+        node: NodeId,
+        /// For how long, such as 30m; at most 168h
+        #[arg(long = "for", value_name = "TIME", value_parser = parse_timeout)]
+        time: Option<Duration>,
+        /// It is over
+        #[arg(long)]
+        end: bool,
+        /// Accept that ranges may have fewer members up than they need
+        #[arg(long, conflicts_with = "end")]
+        accept: bool,
+    },
+    /// Say who can be stopped together without any range falling under its quorums; exit code 0 is
+    /// yes, 3 is no
+    OkToRestart {
+        /// Which ring
+        ring: RingName,
+        /// Which nodes, all at once [default: batches of all members]
+        nodes: Vec<NodeId>,
+    },
     /// Withdraw a change that is queued or running; after the switch the lists flip back first
     Abort {
         /// Which ring
@@ -384,6 +514,24 @@ pub enum NodeCommand {
     },
 }
 
+/// `annulus zone ..`.
+#[derive(Debug, Subcommand)]
+pub enum ZoneCommand {
+    /// Move every range off the members of a zone, in one change, then let them leave
+    Drain {
+        /// Which ring
+        ring: RingName,
+        /// Which zone
+        zone: Zone,
+        /// Accept that ranges spread over fewer zones
+        #[arg(long)]
+        accept: bool,
+        /// How to wait and what to expect.
+        #[command(flatten)]
+        change: ChangeArgs,
+    },
+}
+
 /// How a join or drain is asked for and waited for.
 #[derive(Clone, Debug, Args)]
 pub struct ChangeArgs {
@@ -399,37 +547,11 @@ pub struct ChangeArgs {
 #[derive(Clone, Debug, Args)]
 pub struct BurialArgs {
     /// Accept that acknowledged writes of these ranges may be lost, as the refusal lists them
-    #[arg(long, value_name = "SLOTS", value_parser = slots, requires = "dead")]
-    pub lost: Option<Slots>,
+    #[arg(long, value_name = "SLOTS", value_parser = slots::parse, requires = "dead")]
+    pub lost: Option<Spans>,
     /// Its process is stopped: your word, kept with who says so and why
     #[arg(long, value_name = "WHO AND WHY", requires = "dead")]
     pub stopped: Option<String>,
-}
-
-/// Slots in order, each once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slots(pub Vec<u32>);
-
-/// `3,7-9`.
-fn slots(text: &str) -> Result<Slots, String> {
-    const MOST: u32 = 1 << 18;
-    let number = |text: &str| {
-        let number = text.trim().parse::<u32>();
-        match number {
-            Ok(number) if number < MOST => Ok(number),
-            _ => Err(format!("{text:?} is no slot; expected slots such as 3,7-9")),
-        }
-    };
-    let mut slots = std::collections::BTreeSet::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            Some((first, last)) => slots.extend(number(first)?..=number(last)?),
-            None => {
-                slots.insert(number(part)?);
-            }
-        }
-    }
-    Ok(Slots(slots.into_iter().collect()))
 }
 
 /// `annulus status`.

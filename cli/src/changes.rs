@@ -47,6 +47,24 @@ pub enum Change {
         /// Now.
         to: String,
     },
+    /// A member that stands in another zone.
+    MemberZone {
+        /// Who.
+        node: String,
+        /// Before.
+        from: String,
+        /// Now.
+        to: String,
+    },
+    /// A member with another share.
+    MemberWeight {
+        /// Who.
+        node: String,
+        /// Before.
+        from: u32,
+        /// Now.
+        to: u32,
+    },
     /// A member that is tried last from now on, or no longer.
     MemberAvailability {
         /// Who.
@@ -107,6 +125,10 @@ impl fmt::Display for Change {
             Self::MemberGone { node, state } => write!(f, "{node} is gone (was {state})"),
             Self::MemberState { node, from, to } => write!(f, "{node} {from} -> {to}"),
             Self::MemberMoved { node, from, to } => write!(f, "{node} listens at {to}, not {from}"),
+            Self::MemberZone { node, from, to } => {
+                write!(f, "{node} is in zone {to}, not {from}")
+            }
+            Self::MemberWeight { node, from, to } => write!(f, "{node} weighs {to}, not {from}"),
             Self::MemberAvailability { node, down: true } => {
                 write!(f, "{node} is down: tried last")
             }
@@ -188,6 +210,22 @@ fn one_member(before: &Member, now: &Member, changes: &mut Vec<Change>) {
     if before.endpoint != now.endpoint {
         let (from, to) = (before.endpoint.to_string(), now.endpoint.to_string());
         changes.push(Change::MemberMoved {
+            node: node(),
+            from,
+            to,
+        });
+    }
+    if before.zone != now.zone {
+        let (from, to) = (before.zone.to_string(), now.zone.to_string());
+        changes.push(Change::MemberZone {
+            node: node(),
+            from,
+            to,
+        });
+    }
+    if before.weight != now.weight {
+        let (from, to) = (before.weight.get(), now.weight.get());
+        changes.push(Change::MemberWeight {
             node: node(),
             from,
             to,
@@ -326,6 +364,7 @@ mod tests {
         let to = List::from_slice(&[Handle(0), Handle(2)]);
         let target = vec![SlotChange { slot: Slot(0), to }];
         new.transition = Some(Transition {
+            replication: None,
             id: TransitionId(4),
             step,
             target,

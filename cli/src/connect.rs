@@ -8,7 +8,7 @@ use annulus_ring::{Endpoint, Epoch, NodeId, RingName, Snapshot, Zone};
 use futures::future::join_all;
 
 use crate::{
-    args::{CreateArgs, Global},
+    args::{CreateArgs, Global, ReplicationArgs, slots::Spans},
     config,
     exit::{Failure, Result},
     ring::EpochView,
@@ -355,6 +355,126 @@ impl Admin {
             expected_layout_epoch,
         };
         self.mutated(self.client.set_weight(request).await).await
+    }
+
+    /// Asks for another zone.
+    pub async fn zone(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        zone: &Zone,
+        accept: bool,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::SetZoneRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            zone: zone.to_string(),
+            accept,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.set_zone(request).await).await
+    }
+
+    /// Asks for a whole zone to leave.
+    pub async fn drain_zone(
+        &self,
+        ring: &RingName,
+        zone: &Zone,
+        accept: bool,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::DrainZoneRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            zone: zone.to_string(),
+            accept,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.drain_zone(request).await).await
+    }
+
+    /// Asks for other replicas and quorums.
+    pub async fn replication(&self, ring: &RingName, args: &ReplicationArgs) -> Result<Accepted> {
+        let request = v1::SetReplicationRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            rf: args.rf.into(),
+            w: args.w().into(),
+            r: args.r().into(),
+            accept: args.accept,
+            expected_layout_epoch: args.change.expect_layout,
+        };
+        self.mutated(self.client.set_replication(request).await)
+            .await
+    }
+
+    /// Asks for pins.
+    pub async fn pin(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        slots: Spans,
+        owner: bool,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::PinRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            slots: slots.0,
+            owner,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.pin_ranges(request).await).await
+    }
+
+    /// Asks for pins to be lifted; without slots, all that are pinned to the node.
+    pub async fn unpin(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        slots: Option<Spans>,
+        expected_layout_epoch: Option<u64>,
+    ) -> Result<Accepted> {
+        let request = v1::UnpinRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            slots: slots.unwrap_or_default().0,
+            expected_layout_epoch,
+        };
+        self.mutated(self.client.unpin_ranges(request).await).await
+    }
+
+    /// Announces a stop of a member, or its end.
+    pub async fn maintain(
+        &self,
+        ring: &RingName,
+        node: &NodeId,
+        time: Option<Duration>,
+        accept: bool,
+    ) -> Result<Accepted> {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::MaintainRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            node: node.to_string(),
+            for_ms: time.map(ms),
+            accept,
+        };
+        self.mutated(self.client.maintain_node(request).await).await
+    }
+
+    /// Which members can be stopped together.
+    pub async fn ok_to_restart(
+        &self,
+        ring: &RingName,
+        nodes: &[NodeId],
+    ) -> Result<v1::OkToRestartResponse> {
+        self.explained(self.client.ok_to_restart(ring, nodes).await)
+            .await
     }
 
     /// Withdraws a change.

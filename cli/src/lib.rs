@@ -22,6 +22,7 @@ mod config;
 mod connect;
 mod dev;
 pub mod exit;
+mod follow;
 mod key;
 mod kv;
 mod kv_node;
@@ -29,12 +30,14 @@ mod lookup;
 mod node;
 mod progress;
 pub mod render;
+mod restart;
 mod ring;
 mod serve;
 mod simulate;
 mod status;
 pub mod views;
 mod watch;
+mod zone;
 
 use std::process::ExitCode;
 
@@ -90,6 +93,7 @@ async fn command(cli: Cli) -> Result {
         Command::Cluster(command) => cluster::run(global, command).await,
         Command::Ring(command) => ring::run(global, command).await,
         Command::Node(command) => node::run(global, command).await,
+        Command::Zone(command) => zone::run(global, command).await,
         Command::Status(args) => status::run(global, &args).await,
         Command::Watch(args) => watch::run(global, &args).await,
         Command::Lookup(args) => lookup::run(global, &args).await,

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use annulus_proto::v1;
-use annulus_ring::{NodeId, RingName};
 use serde::Serialize;
 
 use crate::{
-    args::{BurialArgs, ChangeArgs, Global, NodeCommand},
+    args::{BurialArgs, Global, NodeCommand},
     connect::{Accepted, Admin, Read},
     exit::{Failure, Result},
-    progress,
-    render::{self, Render, Wide},
+    follow::{Asked, Done, follow},
+    render::{self, Render},
+    restart,
     views::{NodeView, write_nodes},
 };
 
@@ -29,37 +29,16 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let accepted = admin
                 .join(&ring, &node, zone, weight, change.expect_layout)
                 .await?;
-            follow(
-                global,
-                &admin,
-                Asked {
-                    ring,
-                    node,
-                    by: None,
-                    kind: "join",
-                    dead: false,
-                },
-                accepted,
-                &change,
-            )
-            .await
+            let asked = Asked::of(ring, "join", node);
+            follow(global, &admin, asked, accepted, &change).await
         }
         NodeCommand::Drain { ring, node, change } => {
             let accepted = admin.drain(&ring, &node, change.expect_layout).await?;
-            follow(
-                global,
-                &admin,
-                Asked {
-                    ring,
-                    node,
-                    by: None,
-                    kind: "drain",
-                    dead: false,
-                },
-                accepted,
-                &change,
-            )
-            .await
+            let asked = Asked {
+                leaves: vec![node.clone()],
+                ..Asked::of(ring, "drain", node)
+            };
+            follow(global, &admin, asked, accepted, &change).await
         }
         NodeCommand::Replace {
             ring,
@@ -72,12 +51,20 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let expected = change.expect_layout;
             let burial = dead.then(|| said(burial));
             let accepted = admin.replace(&ring, &node, &by, burial, expected).await?;
-            let asked = Asked {
-                ring,
-                node,
-                by: Some(by),
-                kind: "replace",
-                dead,
+            let what = format!("replace {node}");
+            // Nothing waits for the dead, and nobody needs it to go on.
+            let asked = if dead {
+                Asked {
+                    what,
+                    ..Asked::of(ring, "replace", by)
+                }
+            } else {
+                Asked {
+                    ring,
+                    what,
+                    nodes: vec![node.clone(), by],
+                    leaves: vec![node],
+                }
             };
             follow(global, &admin, asked, accepted, &change).await
         }
@@ -91,11 +78,8 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let expected = change.expect_layout;
             let accepted = admin.remove(&ring, &node, said(burial), expected).await?;
             let asked = Asked {
-                ring,
-                node,
-                by: None,
-                kind: "remove",
-                dead: true,
+                nodes: Vec::new(),
+                ..Asked::of(ring, "remove", node)
             };
             follow(global, &admin, asked, accepted, &change).await
         }
@@ -107,14 +91,43 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
         } => {
             let expected = change.expect_layout;
             let accepted = admin.weight(&ring, &node, weight, expected).await?;
+            let asked = Asked::of(ring, "weight", node);
+            follow(global, &admin, asked, accepted, &change).await
+        }
+        NodeCommand::Zone {
+            ring,
+            node,
+            zone,
+            accept,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.zone(&ring, &node, &zone, accept, expected).await?;
             let asked = Asked {
-                ring,
-                node,
-                by: None,
-                kind: "weight",
-                dead: false,
+                what: format!("zone {node} to {zone}"),
+                ..Asked::of(ring, "zone", node)
             };
             follow(global, &admin, asked, accepted, &change).await
+        }
+        NodeCommand::Maintain {
+            ring,
+            node,
+            time,
+            end: _,
+            accept,
+        } => {
+            let answer = admin.maintain(&ring, &node, time, accept).await?;
+            let what = match time {
+                Some(time) => {
+                    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                    format!("{node} is in maintenance for {}", render::span(ms))
+                }
+                None => format!("{node} is no longer in maintenance"),
+            };
+            render::print(global.output, &Done::new(&ring, what, &answer))
+        }
+        NodeCommand::OkToRestart { ring, nodes } => {
+            restart::run(global, &admin, &ring, &nodes).await
         }
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
@@ -148,129 +161,6 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             })?;
             render::print(global.output, &node)
         }
-    }
-}
-
-struct Asked {
-    ring: RingName,
-    node: NodeId,
-    /// Who comes in its place.
-    by: Option<NodeId>,
-    kind: &'static str,
-    /// The node will not come back: nothing waits for it.
-    dead: bool,
-}
-
-/// Those of the nodes that the leader does not hear: the change waits for them. Without an answer
-/// nothing is said; the change does not depend on it.
-async fn unheard(
-    admin: &Admin,
-    ring: &RingName,
-    nodes: impl Iterator<Item = &NodeId>,
-) -> Vec<String> {
-    let Ok(status) = admin.ring_quietly(ring).await else {
-        return Vec::new();
-    };
-    let note = |node: &NodeId| {
-        let known = status
-            .nodes
-            .iter()
-            .find(|known| known.node == node.as_str() && known.linked == Some(false))?;
-        let heard = known.heard();
-        Some(format!(
-            "{node} is not linked, last heard {heard}: the change waits until its agent runs"
-        ))
-    };
-    nodes.filter_map(note).collect()
-}
-
-async fn follow(
-    global: &Global,
-    admin: &Admin,
-    asked: Asked,
-    accepted: Accepted,
-    how: &ChangeArgs,
-) -> Result {
-    let Asked {
-        ring,
-        node,
-        by,
-        kind,
-        dead,
-    } = asked;
-    let mut accepted = accepted;
-    let Accepted { change_id, .. } = accepted;
-    let nodes = [Some(&node).filter(|_| !dead), by.as_ref()];
-    let unheard = unheard(admin, &ring, nodes.into_iter().flatten()).await;
-    accepted.notes.extend(unheard);
-    if change_id == 0 {
-        // Before founding a join only collects.
-        let what = format!("{kind} of {node} is noted");
-        return render::print(global.output, &Done::new(&ring, what, &accepted));
-    }
-    if how.detach {
-        let what = format!("change {change_id}, {kind} {node}, is accepted");
-        let next = progress::how_to_go_on(global, &ring, change_id);
-        render::print(global.output, &Done::new(&ring, what, &accepted))?;
-        eprintln!("{next}");
-        return Ok(());
-    }
-    let sentence = format!("change {change_id}, {kind} {node}, is accepted");
-    progress::say_accepted(global, &sentence, &accepted.notes);
-    progress::wait(global, admin, &ring, change_id).await?;
-    let epoch = admin
-        .ring(&ring, Read::Leader)
-        .await
-        .map_or(accepted.epoch, |r| r.epoch.0);
-    if !dead && (kind == "drain" || kind == "replace") {
-        accepted.notes.push(format!(
-            "keep {node} running while `annulus status` lists it; its log says when it can be stopped"
-        ));
-    }
-    let what = format!("change {change_id}, {kind} {node}, is done");
-    render::print(
-        global.output,
-        &Done::new(&ring, what, &Accepted { epoch, ..accepted }),
-    )
-}
-
-#[derive(Serialize)]
-struct Done {
-    ring: String,
-    change_id: Wide,
-    epoch: Wide,
-    what: String,
-    notes: Vec<String>,
-}
-
-impl Done {
-    fn new(ring: &RingName, what: String, accepted: &Accepted) -> Self {
-        let Accepted {
-            change_id,
-            epoch,
-            notes,
-        } = accepted;
-        let (change_id, epoch, notes) = (Wide(*change_id), Wide(*epoch), notes.clone());
-        Self {
-            ring: ring.to_string(),
-            change_id,
-            epoch,
-            what,
-            notes,
-        }
-    }
-}
-
-impl Render for Done {
-    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(
-            out,
-            "ring {}: {}, epoch {}",
-            self.ring, self.what, self.epoch
-        )?;
-        self.notes
-            .iter()
-            .try_for_each(|note| writeln!(out, "note: {note}"))
     }
 }
 

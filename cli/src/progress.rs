@@ -79,20 +79,17 @@ async fn until_ended(admin: &Admin, ring: &RingName, change: u64) -> Result {
 
 fn ended(change: &ChangeView, ring: &RingName) -> Option<Result> {
     let ChangeView {
-        id,
-        kind,
-        node,
-        state,
-        reason,
+        id, state, reason, ..
     } = change;
+    let sentence = change.sentence();
     match *state {
         "done" => Some(Ok(())),
         "aborted" => Some(Err(Failure::failed(
-            format!("change {id}, {kind} {node}, was aborted: the lists are as before"),
-            format!("ask for it again with `annulus node {kind} {ring} {node}`"),
+            format!("change {id}, {sentence}, was aborted: the lists are as before"),
+            format!("ask for it again; `annulus ring show {ring}` lists the last changes"),
         ))),
         "refused" => Some(Err(Failure::refused(
-            format!("change {id}, {kind} {node}: {reason}"),
+            format!("change {id}, {sentence}: {reason}"),
             "it passed when it was queued; what was done before it made it impossible",
         ))),
         _ => None,
@@ -125,7 +122,7 @@ impl Meter {
     }
 
     fn show(&mut self, change: &ChangeView, ring: &RingView) {
-        let prefix = format!("{} {}", change.kind, change.node);
+        let prefix = change.sentence();
         let moving = ring
             .transition
             .as_ref()
@@ -201,6 +198,7 @@ mod tests {
             id: Wide(3),
             kind,
             node,
+            about: String::new(),
             state,
             reason,
         }

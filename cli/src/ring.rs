@@ -2,13 +2,17 @@
 
 use std::io::{self, Write};
 
-use annulus_ring::{RingName, Snapshot};
+use annulus_ring::{Lookup, RingName, Snapshot};
 use serde::Serialize;
 
 use crate::{
-    args::{CreateArgs, Global, RingCommand},
-    connect::{Accepted, Admin, Read},
-    exit::Result,
+    args::{
+        CreateArgs, Global, RangeArgs, RingCommand,
+        slots::{self, Spans},
+    },
+    connect::{Accepted, Admin, Read, newest_snapshot},
+    exit::{Failure, Result},
+    follow::{Asked, follow},
     render::{self, Hex64, Render, Wide},
     views::{RingView, nodes_by_state},
 };
@@ -37,6 +41,51 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
         RingCommand::Dump { ring, epoch, local } => {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
+        }
+        RingCommand::Replication { ring, args } => {
+            let accepted = admin.replication(&ring, &args).await?;
+            let (rf, w, r) = (args.rf, args.w(), args.r());
+            let asked = Asked {
+                ring,
+                what: format!("replication to rf {rf} w {w} r {r}"),
+                nodes: Vec::new(),
+                leaves: Vec::new(),
+            };
+            follow(global, &admin, asked, accepted, &args.change).await
+        }
+        RingCommand::Pin {
+            ring,
+            node,
+            ranges,
+            owner,
+            change,
+        } => {
+            let slots = slots_of(global, &ring, &ranges).await?;
+            let what = format!("pin slots {} to {node}", slots::told(&slots.0));
+            let expected = change.expect_layout;
+            let accepted = admin.pin(&ring, &node, slots, owner, expected).await?;
+            let nodes = vec![node];
+            let asked = Asked {
+                ring,
+                what,
+                nodes,
+                leaves: Vec::new(),
+            };
+            follow(global, &admin, asked, accepted, &change).await
+        }
+        RingCommand::Unpin {
+            ring,
+            node,
+            slots,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.unpin(&ring, &node, slots, expected).await?;
+            let asked = Asked {
+                nodes: Vec::new(),
+                ..Asked::of(ring, "unpin", node)
+            };
+            follow(global, &admin, asked, accepted, &change).await
         }
         RingCommand::Pause { ring, reason } => {
             let paused = admin.pause(&ring, Some(reason)).await?;
@@ -76,6 +125,26 @@ async fn create(global: &Global, admin: &Admin, args: &CreateArgs) -> Result {
         .found_ring(&args.ring, &args.found_with, args.accept)
         .await?;
     print_done(global, &args.ring, "created and founded", &founded)
+}
+
+/// Slots as named, and those of keys by the newest snapshot.
+async fn slots_of(global: &Global, ring: &RingName, ranges: &RangeArgs) -> Result<Spans> {
+    let named = ranges.slots.clone().unwrap_or_default();
+    if ranges.key.is_empty() {
+        return Ok(named);
+    }
+    let snapshot = newest_snapshot(global, ring).await?;
+    let lookup = Lookup::compile(snapshot).map_err(|error| {
+        Failure::failed(
+            error,
+            "ask another server with --endpoints, and report this",
+        )
+    })?;
+    let slots = ranges
+        .key
+        .iter()
+        .map(|key| lookup.slot(key.as_encoded_bytes()));
+    Ok(named.with(slots))
 }
 
 #[derive(Serialize)]
@@ -220,6 +289,9 @@ struct DumpTransition {
     step: u8,
     step_name: &'static str,
     changed_ranges: usize,
+    /// rf, w and r of the new lists, where they are others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replication: Option<annulus_ring::Replication>,
 }
 
 impl Dump {
@@ -286,6 +358,7 @@ impl Dump {
                     step: transition.step.number(),
                     step_name: transition.step.as_str(),
                     changed_ranges: transition.target.len(),
+                    replication: transition.replication,
                 }),
         }
     }
@@ -303,12 +376,17 @@ impl Render for Dump {
             step,
             step_name,
             changed_ranges,
+            replication,
         }) = &self.transition
         {
-            writeln!(
+            write!(
                 out,
                 "transition {id} at step {step} {step_name}: {changed_ranges} range(s)"
             )?;
+            match replication {
+                Some(new) => writeln!(out, ", to rf {} w {} r {}", new.rf, new.w, new.r)?,
+                None => writeln!(out)?,
+            }
         }
         writeln!(out)?;
         let mut table = render::columns(&["NODE", "ZONE", "WEIGHT", "STATE", "ENDPOINT"]);

@@ -112,6 +112,8 @@ pub struct RingView {
     pub paused: Option<String>,
     /// Why nothing is deleted, if so.
     pub held: Option<String>,
+    /// Ranges kept at nodes whatever balance says.
+    pub pins: Vec<PinView>,
     /// It has, or had, members.
     pub founded: bool,
     /// By name; members and those only registered.
@@ -134,6 +136,17 @@ pub struct RingView {
     pub watchers_at: Vec<EpochCountView>,
     /// Nodes by adopted epoch; only the leader knows.
     pub nodes_at: Vec<EpochCountView>,
+}
+
+/// Slots pinned to one node in one way.
+#[derive(Clone, Debug, Serialize)]
+pub struct PinView {
+    /// To whom.
+    pub node: String,
+    /// It owns them, too.
+    pub owner: bool,
+    /// Such as "3,5-7".
+    pub slots: String,
 }
 
 /// How many are at an epoch.
@@ -164,7 +177,9 @@ pub struct NodeView {
     pub member: bool,
     /// It is tried last.
     pub down: bool,
-    /// "up", "suspect", "down" or "recovering", for members; only the leader knows.
+    /// For how long it is in maintenance still, if it is, in ms.
+    pub maintenance_left_ms: Option<Wide>,
+    /// "up", "suspect", "down", "recovering" or "maintenance", for members; only the leader knows.
     pub word: Option<String>,
     /// Ranges it is a replica of.
     pub replica_ranges: u32,
@@ -192,14 +207,26 @@ impl NodeView {
 pub struct ChangeView {
     /// Its number.
     pub id: Wide,
-    /// "join" or "drain".
+    /// "join", "drain", "pin" or another.
     pub kind: String,
-    /// Which node.
+    /// Which node; empty where it is not about one.
     pub node: String,
+    /// What it is about besides the node; may be empty.
+    pub about: String,
     /// "queued", "running", "done", "aborted" or "refused".
     pub state: &'static str,
     /// Why, if it was refused.
     pub reason: String,
+}
+
+impl ChangeView {
+    /// In words: "pin n2 slots 3-7".
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let words = [&self.kind, &self.node, &self.about];
+        let words: Vec<&str> = words.iter().map(|word| word.as_str()).collect();
+        words.join(" ").trim_end().replace("  ", " ")
+    }
 }
 
 /// The running transition.
@@ -451,8 +478,10 @@ impl RingView {
         {
             writeln!(
                 out,
-                "  change {:<4} {} {}: {}",
-                change.id, change.kind, change.node, change.state
+                "  change {:<4} {}: {}",
+                change.id,
+                change.sentence(),
+                change.state
             )?;
         }
         if let Some(transition) = &self.transition {
@@ -493,6 +522,14 @@ impl RingView {
                 "  UNSPREAD    {ranges} range(s) are in fewer zones than possible"
             )?;
         }
+        for pin in &self.pins {
+            let owner = if pin.owner { ", which owns them" } else { "" };
+            writeln!(
+                out,
+                "  pinned      slots {} to {}{owner}",
+                pin.slots, pin.node
+            )?;
+        }
         if self.retained_copies > 0 {
             writeln!(
                 out,
@@ -518,16 +555,18 @@ impl Render for RingView {
         )?;
         if !self.changes.is_empty() {
             writeln!(out)?;
-            let mut table = render::columns(&["CHANGE", "KIND", "NODE", "STATE", "REASON"]);
+            let header = ["CHANGE", "KIND", "NODE", "ABOUT", "STATE", "REASON"];
+            let mut table = render::columns(&header);
             for change in &self.changes {
                 let ChangeView {
                     id,
                     kind,
                     node,
+                    about,
                     state,
                     reason,
                 } = change;
-                table.add_row([&id.to_string(), kind, node, *state, reason]);
+                table.add_row([&id.to_string(), kind, node, about, *state, reason]);
             }
             render::write_table(out, &table)?;
         }

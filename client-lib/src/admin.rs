@@ -27,7 +27,7 @@ use annulus_proto::{
     snapshot::{DecodeError, Expect, verify_and_decode},
     v1,
 };
-use annulus_ring::{ClusterId, Endpoint, Epoch, RingName, Snapshot};
+use annulus_ring::{ClusterId, Endpoint, Epoch, NodeId, RingName, Snapshot};
 use bytes::Bytes;
 use tonic::{Request, Response, Status, transport::Channel};
 
@@ -374,6 +374,94 @@ impl AdminClient {
         self.mutate(request, wire::set_weight).await
     }
 
+    /// Moves a member to another zone.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn set_zone(
+        &self,
+        mut request: v1::SetZoneRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::set_zone).await
+    }
+
+    /// Lets every member of a zone leave.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn drain_zone(
+        &self,
+        mut request: v1::DrainZoneRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::drain_zone).await
+    }
+
+    /// Gives a ring another number of replicas, or other quorums.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn set_replication(
+        &self,
+        mut request: v1::SetReplicationRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::set_replication).await
+    }
+
+    /// Pins ranges to a member.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn pin_ranges(
+        &self,
+        mut request: v1::PinRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::pin_ranges).await
+    }
+
+    /// Lifts pins to a member.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn unpin_ranges(
+        &self,
+        mut request: v1::UnpinRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::unpin_ranges).await
+    }
+
+    /// Announces that a member will be stopped for a while, or that it is back.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn maintain_node(
+        &self,
+        mut request: v1::MaintainRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::maintain_node).await
+    }
+
+    /// Which members can be stopped together; no nodes: of all.
+    ///
+    /// # Errors
+    /// As [`Self::ring`].
+    pub async fn ok_to_restart(
+        &self,
+        ring: &RingName,
+        nodes: &[NodeId],
+    ) -> Result<v1::OkToRestartResponse, AdminError> {
+        let request = v1::OkToRestartRequest {
+            ring: ring.to_string(),
+            nodes: nodes.iter().map(ToString::to_string).collect(),
+        };
+        self.read(request, wire::ok_to_restart).await
+    }
+
     /// Aborts a change.
     ///
     /// # Errors
@@ -492,6 +580,13 @@ mod wire {
         replace_node: ReplaceNodeRequest -> MutationResponse,
         remove_node: RemoveNodeRequest -> MutationResponse,
         set_weight: SetWeightRequest -> MutationResponse,
+        set_zone: SetZoneRequest -> MutationResponse,
+        drain_zone: DrainZoneRequest -> MutationResponse,
+        set_replication: SetReplicationRequest -> MutationResponse,
+        pin_ranges: PinRequest -> MutationResponse,
+        unpin_ranges: UnpinRequest -> MutationResponse,
+        maintain_node: MaintainRequest -> MutationResponse,
+        ok_to_restart: OkToRestartRequest -> OkToRestartResponse,
         abort_change: AbortChangeRequest -> MutationResponse,
         settle_transition: SettleRequest -> MutationResponse,
         pause_ring: BrakeRequest -> MutationResponse,

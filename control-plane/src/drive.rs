@@ -316,6 +316,7 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Abort { .. }
         | RingCommand::Settle
         | RingCommand::Replan { .. }
+        | RingCommand::Maintain { .. }
         | RingCommand::Pause { .. }
         | RingCommand::Hold { .. }
         | RingCommand::Permit { .. }

@@ -94,7 +94,7 @@ impl Node {
         Ok(Answer { record, watermark })
     }
 
-    /// Waits until w members of the read set, this one included, confirmed the reign.
+    /// Waits until as many members of the read set as its list needs, this one included, confirmed the reign.
     async fn confirm(self: &Arc<Self>, admission: &Admission) -> Result<(), Refused> {
         let Admission {
             slot, reign, epoch, ..
@@ -103,7 +103,7 @@ impl Node {
             // This member's own word costs nothing, and it must not be the one that errs.
             self.guard.confirm_reign(slot, reign, epoch).await?;
             let mut confirmed = 1;
-            let mut answers: FuturesUnordered<_> = if confirmed < admission.w {
+            let mut answers: FuturesUnordered<_> = if confirmed < admission.confirmations {
                 admission
                     .readers()
                     .map(|peer| self.ask(&peer.node_id, slot, reign, epoch))
@@ -111,7 +111,7 @@ impl Node {
             } else {
                 FuturesUnordered::new()
             };
-            while confirmed < admission.w {
+            while confirmed < admission.confirmations {
                 match answers.next().await {
                     Some(Ok(Ok(()))) => confirmed += 1,
                     // Refused, or not reached.
@@ -119,7 +119,7 @@ impl Node {
                     None => break,
                 }
             }
-            if confirmed >= admission.w {
+            if confirmed >= admission.confirmations {
                 return Ok(());
             }
             if admission.outdated() {

@@ -11,6 +11,8 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::{PinKind, Spans};
+
 macro_rules! id128 {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -209,6 +211,17 @@ pub enum RingCommand {
         /// From now on.
         availability: Availability,
     },
+    /// A member is about to be stopped for a while: its ranges are handed over before, and its
+    /// silence means nothing until the end.
+    Maintain {
+        /// Who.
+        node: NodeId,
+        /// For how long, in ms of ring time, at most [`crate::MAX_MAINTENANCE_MS`]; none: it is
+        /// over.
+        for_ms: Option<u64>,
+        /// Accept that ranges may have fewer members up than their quorums need.
+        accept: bool,
+    },
     /// All movement stops where it is: no step, no wave, no copying, no deletion. Every step is
     /// safe to stay in; aborts and flips back go on.
     Pause {
@@ -234,7 +247,7 @@ pub enum RingCommand {
     },
 }
 
-/// Settings of a ring, fixed at its creation.
+/// Settings of a ring. Fixed at its creation, but for the replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingConfig {
     /// k: 2^k slots.
@@ -331,15 +344,55 @@ pub enum Change {
         /// What the operator says of it.
         burial: Burial,
     },
+    /// The lists of these slots name a member, whatever balance says.
+    Pin {
+        /// Who.
+        node: NodeId,
+        /// Which slots.
+        slots: Spans,
+        /// Whether it owns them too.
+        kind: PinKind,
+    },
+    /// Lifts pins to a node; balance decides again.
+    Unpin {
+        /// To whom.
+        node: NodeId,
+        /// In which slots; none: in all.
+        slots: Option<Spans>,
+    },
+    /// A member stands in another zone: the lists are spread anew.
+    Zone {
+        /// Who.
+        node: NodeId,
+        /// Where it stands from the end of the transition on.
+        zone: Zone,
+        /// Accept that it gets a copy of every range, as the first of a new zone may.
+        accept: bool,
+    },
+    /// Another number of replicas, or other quorums. Every range keeps the old w until the new
+    /// lists are read by everybody.
+    Replication {
+        /// From the end of the transition on.
+        to: Replication,
+        /// Accept quorums that break `w + r > rf` or `w > rf/2`.
+        accept: bool,
+    },
+    /// Every member of a zone leaves, in one transition.
+    DrainZone {
+        /// Which.
+        zone: Zone,
+        /// Accept that lists spread over fewer zones.
+        accept: bool,
+    },
 }
 
 /// What an operator says of a member that will not come back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burial {
     /// Ranges of which too few other members are up to prove that no acknowledged write is lost,
-    /// quoted; sorted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lost: Vec<Slot>,
+    /// quoted.
+    #[serde(default, skip_serializing_if = "Spans::is_empty")]
+    pub lost: Spans,
     /// The operator's word that its process is stopped, with who says so and why: stands in for
     /// the refusals that too few members can give (r = 1). At most [`crate::MAX_REASON`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -349,13 +402,46 @@ pub struct Burial {
 impl Change {
     /// The node it is about; of a replacement the one that leaves.
     #[must_use]
-    pub fn node(&self) -> &NodeId {
+    pub fn node(&self) -> Option<&NodeId> {
         match self {
             Self::Join { node, .. }
             | Self::Drain { node }
             | Self::Weight { node, .. }
             | Self::Remove { node, .. }
-            | Self::Replace { node, .. } => node,
+            | Self::Replace { node, .. }
+            | Self::Pin { node, .. }
+            | Self::Unpin { node, .. }
+            | Self::Zone { node, .. } => Some(node),
+            Self::DrainZone { .. } | Self::Replication { .. } => None,
+        }
+    }
+
+    /// What it is about besides the node, for people; may be empty.
+    #[must_use]
+    pub fn about(&self) -> String {
+        match self {
+            Self::Join { .. } | Self::Drain { .. } | Self::Unpin { slots: None, .. } => {
+                String::new()
+            }
+            Self::Remove { .. } => String::new(),
+            Self::Weight { weight, .. } => format!("to {weight}"),
+            Self::Replace { by, .. } => format!("by {by}"),
+            Self::Zone { zone, .. } => format!("to {zone}"),
+            Self::DrainZone { zone, .. } => zone.to_string(),
+            Self::Replication { to, .. } => format!("rf {} w {} r {}", to.rf, to.w, to.r),
+            Self::Pin {
+                slots,
+                kind: PinKind::Member,
+                ..
+            }
+            | Self::Unpin {
+                slots: Some(slots), ..
+            } => format!("slots {slots}"),
+            Self::Pin {
+                slots,
+                kind: PinKind::Owner,
+                ..
+            } => format!("slots {slots} as owner"),
         }
     }
 
@@ -364,11 +450,18 @@ impl Change {
     pub fn joiner(&self) -> Option<&NodeId> {
         match self {
             Self::Join { node, .. } | Self::Replace { by: node, .. } => Some(node),
-            Self::Drain { .. } | Self::Weight { .. } | Self::Remove { .. } => None,
+            Self::Drain { .. }
+            | Self::Remove { .. }
+            | Self::Weight { .. }
+            | Self::Pin { .. }
+            | Self::Unpin { .. }
+            | Self::Zone { .. }
+            | Self::DrainZone { .. }
+            | Self::Replication { .. } => None,
         }
     }
 
-    /// Who gives up every range by it.
+    /// Who gives up every range by it; a zone's members are named by the ring.
     #[must_use]
     pub fn vacates(&self) -> Option<&NodeId> {
         match self {
@@ -376,7 +469,13 @@ impl Change {
                 Some(node)
             }
             Self::Weight { node, weight } if weight.get() == 0 => Some(node),
-            Self::Join { .. } | Self::Weight { .. } => None,
+            Self::Join { .. }
+            | Self::Weight { .. }
+            | Self::Pin { .. }
+            | Self::Unpin { .. }
+            | Self::Zone { .. }
+            | Self::DrainZone { .. }
+            | Self::Replication { .. } => None,
         }
     }
 
@@ -386,11 +485,18 @@ impl Change {
         match self {
             Self::Remove { node, burial } => Some((node, burial)),
             Self::Replace { node, burial, .. } => Some((node, burial.as_ref()?)),
-            Self::Join { .. } | Self::Drain { .. } | Self::Weight { .. } => None,
+            Self::Join { .. }
+            | Self::Drain { .. }
+            | Self::Weight { .. }
+            | Self::Pin { .. }
+            | Self::Unpin { .. }
+            | Self::Zone { .. }
+            | Self::DrainZone { .. }
+            | Self::Replication { .. } => None,
         }
     }
 
-    /// "join", "drain", "weight", "replace" or "remove".
+    /// One word, or two: "join", "drain zone".
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -399,6 +505,11 @@ impl Change {
             Self::Weight { .. } => "weight",
             Self::Replace { .. } => "replace",
             Self::Remove { .. } => "remove",
+            Self::Pin { .. } => "pin",
+            Self::Unpin { .. } => "unpin",
+            Self::Zone { .. } => "zone",
+            Self::DrainZone { .. } => "drain zone",
+            Self::Replication { .. } => "replication",
         }
     }
 }

@@ -63,6 +63,9 @@ pub fn due(
     if ring.paused.is_some() && !flips_back {
         return released(ring, reports);
     }
+    if let Some(wave) = maintenance_wave(ring, reports, now_ms) {
+        return Some(wave);
+    }
     if let Some(transition) = &ring.transition {
         return transition_due(state, ring, transition, reports, now_ms);
     }
@@ -106,7 +109,12 @@ pub fn tick_due(state: &State, since_ms: u64) -> Option<Command> {
             .map(|copies| {
                 (copies.since_ms + ring.config.grace_ms).saturating_sub(state.ring_time_ms)
             });
-        soak.into_iter().chain(grace).filter(|left| *left > 0)
+        let maintenance = ring.maintenance.values();
+        let maintenance = maintenance.map(|one| one.until_ms.saturating_sub(state.ring_time_ms));
+        soak.into_iter()
+            .chain(grace)
+            .chain(maintenance)
+            .filter(|left| *left > 0)
     });
     let soonest = left.min()?;
     (since_ms >= soonest.min(TICK_MS)).then_some(Command::Tick {
@@ -411,10 +419,36 @@ fn prove(
                 return Some((None, None));
             }
             let joint = from.slots.get(&key)?.joint?;
-            let merged = to.slots.get(&key)?.watermark?;
-            (joint.reign == reign && merged >= joint).then_some((Some(joint), None))
+            let gains = |handle| {
+                ring.sets(slot)
+                    .gainers()
+                    .any(|one: annulus_ring::Handle| one == handle)
+            };
+            let holds = if gains(ring.members.get(gainer)?.handle) {
+                to.slots.get(&key)?.watermark? >= joint
+            } else {
+                let since = transition.step_epoch;
+                equal_live(from, to, gainer, slot, since)? >= joint
+            };
+            (joint.reign == reign && holds).then_some((Some(joint), None))
         }
     }
+}
+
+/// The cut at which a member's live copy equalled its owner's, both younger than `since`.
+fn equal_live(
+    owner: &NodeReport,
+    member: &NodeReport,
+    node: &NodeId,
+    slot: Slot,
+    since: Epoch,
+) -> Option<annulus_ring::Position> {
+    let live = annulus_ring::SessionId(0);
+    let here = member.slots.get(&(live, slot))?.digest.as_ref()?;
+    let there = owner.source_digests.get(&(live, slot, node.clone()))?;
+    let young = here.adopted >= since && there.adopted >= since;
+    let same = here.cut == there.cut && here.digest == there.digest;
+    (young && same).then_some(here.cut)
 }
 
 /// A member's report, if it speaks in the member's life.
@@ -520,25 +554,63 @@ fn next_wave(
     })
 }
 
-/// Evens the owners out when nothing else runs: hand-overs inside unchanged lists.
-fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingCommand> {
+/// Hand-overs that even the owners out: (slot, successor). Who is in maintenance owns nothing where
+/// its lists name anybody else.
+fn even_owners(ring: &RingState) -> Vec<(Slot, Handle)> {
+    let away = |handle: Handle| {
+        let mut maintained = ring.maintenance.keys();
+        maintained.any(|node| {
+            ring.members
+                .get(node)
+                .is_some_and(|one| one.handle == handle)
+        })
+    };
     // Whoever is down is given nothing; once it is up again, owners are evened out anew.
-    let up = |handle: &Handle| {
-        let member = ring.by_handle(*handle);
+    let up = |handle: Handle| {
+        let member = ring.by_handle(handle);
         member.is_some_and(|member| member.availability == annulus_ring::Availability::Up)
     };
     let mut candidates = ring.candidates();
-    candidates.retain(|candidate| up(&candidate.handle));
-    let of: Vec<Handle> = candidates
-        .iter()
-        .map(|candidate| candidate.handle)
-        .collect();
-    if !ring.founded || reports.is_even(ring.layout_epoch, &of) {
+    candidates.retain(|candidate| !away(candidate.handle) && up(candidate.handle));
+    let mut pinned = ring.rules().owners;
+    pinned.retain(|pin| !away(pin.handle) && up(pin.handle));
+    place::even_owners_with(&ring.slots, &candidates, &pinned)
+}
+
+/// The next wave that takes ranges from a member in maintenance: it does not wait for a transition,
+/// but leaves alone what that moves.
+fn maintenance_wave(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingCommand> {
+    if ring.maintenance.is_empty() || !ring.founded {
         return None;
     }
-    let wanted = place::even_owners(&ring.slots, &candidates);
+    let leads = |slot: Slot| ring.slots.list(slot).first().copied();
+    let maintained: BTreeSet<Handle> = ring
+        .maintenance
+        .keys()
+        .filter_map(|node| Some(ring.members.get(node)?.handle))
+        .collect();
+    let owns = ring
+        .slots
+        .slots()
+        .any(|slot| leads(slot).is_some_and(|owner| maintained.contains(&owner)));
+    if !owns {
+        return None;
+    }
+    let hand_overs = even_owners(ring)
+        .into_iter()
+        .filter_map(|(slot, successor)| Some((slot, leads(slot)?, successor)))
+        .filter(|(slot, owner, _)| maintained.contains(owner) && ring.sets(*slot).step.is_none());
+    next_wave(ring, reports, now_ms, hand_overs)
+}
+
+/// Evens the owners out when nothing else runs: hand-overs inside unchanged lists.
+fn evening(ring: &RingState, reports: &mut Reports, now_ms: u64) -> Option<RingCommand> {
+    if !ring.founded || reports.is_even(ring) {
+        return None;
+    }
+    let wanted = even_owners(ring);
     if wanted.is_empty() {
-        reports.note_even(ring.layout_epoch, of);
+        reports.note_even(ring);
         return None;
     }
     let hand_overs = wanted
@@ -631,13 +703,8 @@ fn verified(ring: &RingState, reports: &Reports, slot: Slot, since: Epoch) -> Op
             return None;
         }
         if member.node_id != owner.node_id {
-            let live = annulus_ring::SessionId(0);
-            let here = report.slots.get(&(live, slot))?.digest.as_ref()?;
-            let key = (live, slot, member.node_id.clone());
-            let there = owner_report.source_digests.get(&key)?;
-            let young = here.adopted >= since && there.adopted >= since;
-            let same = here.cut == there.cut && here.digest == there.digest;
-            if !(young && same && here.cut.reign == reign) {
+            let cut = equal_live(owner_report, report, &member.node_id, slot, since)?;
+            if cut.reign != reign {
                 return None;
             }
         }

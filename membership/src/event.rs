@@ -7,7 +7,10 @@ use annulus_ring::{
     Weight,
 };
 
-use crate::{Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
+use crate::{
+    Afterwards, Change, ChangeId, CopySet, Registered, Rejection, Requorum, RingConfig, Wave,
+    WaveId,
+};
 
 /// A fact about the whole control plane or one ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +84,10 @@ pub enum Event {
         leavers: Vec<NodeId>,
         /// Weights that hold from its end on.
         weights: BTreeMap<NodeId, Weight>,
+        /// What else holds from its end on.
+        afterwards: Afterwards,
+        /// rf, w and r as published, where they differ between the old lists and the new ones.
+        requorum: Option<Requorum>,
         /// New lists of the changed slots.
         target: Vec<SlotChange>,
     },
@@ -150,6 +157,13 @@ pub enum Event {
         /// Why nothing is.
         reason: Option<String>,
     },
+    /// A member is being looked after, or no longer.
+    MaintenanceSet {
+        /// Who.
+        node: NodeId,
+        /// Ring time of its end.
+        until_ms: Option<u64>,
+    },
     /// A member has given everything away.
     MemberRemoved {
         /// Who.
@@ -186,6 +200,7 @@ impl Event {
             | Self::Permitted { .. }
             | Self::PauseSet { .. }
             | Self::HoldSet { .. }
+            | Self::MaintenanceSet { .. }
             | Self::Released { .. } => false,
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use annulus_ring::{Epoch, NodeId, Position, Slot, Step};
+use annulus_ring::{Epoch, Handle, NodeId, Position, Slot, Step};
 use sha2::{Digest as _, Sha256};
 
 use crate::{RingState, Root, TransitionState};
@@ -33,7 +33,8 @@ pub enum Proof {
     Copied,
     /// Both: digest at the same cut.
     Digests,
-    /// Both: J of the present reign, merged.
+    /// Both: J of the present reign, merged; of members that stay, where they must prove it
+    /// ([`annulus_ring::RangeSets::stayers_must_prove`]), by a digest at J or later.
     Joint,
 }
 
@@ -62,11 +63,28 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
         .map(|member| (member.handle, &member.node_id))
         .collect();
     let since = transition.step_epoch;
+    let quorums = ring.quorums();
+    let joint = transition.step == Step::Joint;
     for slot in transition.target.keys() {
         let sets = ring.sets(*slot);
         let Some(owner) = sets.old.first().and_then(|handle| ids.get(handle)) else {
             continue;
         };
+        if transition.requorum.is_some() {
+            // Nobody may gain the range: what changes is how its owner acknowledges.
+            owners.insert((*owner).clone(), since);
+        }
+        if joint && sets.stayers_must_prove(quorums) {
+            let stays = |handle: &&Handle| sets.old[1..].contains(handle);
+            let stayers = sets.new.iter().filter(stays);
+            for stayer in stayers.filter_map(|handle| ids.get(handle)) {
+                owners.insert((*stayer).clone(), since);
+                pairs
+                    .entry(((*owner).clone(), (*stayer).clone()))
+                    .or_default()
+                    .push(*slot);
+            }
+        }
         for gainer in sets.gainers().filter_map(|handle| ids.get(&handle)) {
             owners.insert((*owner).clone(), since);
             gainers.insert((*gainer).clone(), since);
@@ -112,10 +130,16 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
             }
         }
         // Their own small soak: until all have it, one of them may answer a read of before.
-        Step::FlippingBack => Barrier {
-            nodes: without_the_dead(ring, transition, gainers),
-            ..Barrier::default()
-        },
+        // With other quorums any member of N may have answered by them.
+        Step::FlippingBack => {
+            if transition.requorum.is_some() {
+                gainers.extend(holders);
+            }
+            Barrier {
+                nodes: without_the_dead(ring, transition, gainers),
+                ..Barrier::default()
+            }
+        }
         Step::Switched => {
             losers.extend(holders);
             Barrier {
@@ -140,7 +164,11 @@ fn without_the_dead(
         .burials()
         .filter_map(|(node, _)| handle(node))
         .collect();
-    let r = usize::from(ring.replication().r);
+    let replication = match (transition.step, transition.requorum) {
+        (Step::FlippingBack, Some(requorum)) => requorum.to,
+        _ => ring.replication(),
+    };
+    let r = usize::from(replication.r);
     let fenced = |node: annulus_ring::Handle| {
         transition.target.keys().all(|slot| {
             let sets = ring.sets(*slot);

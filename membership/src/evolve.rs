@@ -8,9 +8,10 @@ use annulus_ring::{
 };
 
 use crate::{
-    ANSWER_AGE_MS, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
-    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Registered, RequestId, RetainedCopies,
-    RingConfig, RingState, RosterEntry, State, TransitionState, Wave, WaveId,
+    ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event,
+    KnownBirth, MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Maintenance, Outcome, Pins,
+    Registered, RequestId, RetainedCopies, RingConfig, RingState, RosterEntry, State,
+    TransitionState, Wave, WaveId,
     decide::{Decision, applied},
 };
 
@@ -62,7 +63,13 @@ impl State {
     fn evolve_cluster(&mut self, event: &Event) {
         match event {
             Event::Initialised { cluster_id } => self.cluster_id = Some(*cluster_id),
-            Event::Ticked { elapsed_ms } => self.ring_time_ms += elapsed_ms,
+            Event::Ticked { elapsed_ms } => {
+                self.ring_time_ms += elapsed_ms;
+                let now_ms = self.ring_time_ms;
+                for ring in self.rings.values_mut() {
+                    ring.maintenance.retain(|_, one| one.until_ms > now_ms);
+                }
+            }
             _ => {}
         }
     }
@@ -109,6 +116,8 @@ impl RingState {
             retained: Vec::new(),
             paused: None,
             held: None,
+            pins: Pins::default(),
+            maintenance: BTreeMap::new(),
         }
     }
 
@@ -164,6 +173,8 @@ impl RingState {
                 joiners,
                 leavers,
                 weights,
+                afterwards,
+                requorum,
                 target,
             } => {
                 for id_of_change in changes {
@@ -172,6 +183,8 @@ impl RingState {
                 self.start(*id, changes, joiners, leavers, target, now_ms);
                 if let Some(transition) = &mut self.transition {
                     transition.weights.clone_from(weights);
+                    transition.afterwards = afterwards.clone();
+                    transition.requorum = *requorum;
                 }
             }
             Event::StepEntered { step } => self.enter(*step, now_ms),
@@ -243,7 +256,16 @@ impl RingState {
             }
             Event::PauseSet { reason } => self.paused = brake(reason.as_ref(), wall_ms),
             Event::HoldSet { reason } => self.held = brake(reason.as_ref(), wall_ms),
+            Event::MaintenanceSet { node, until_ms } => {
+                self.maintenance.remove(node);
+                if let Some(until_ms) = *until_ms {
+                    let since_ms = wall_ms;
+                    let maintenance = Maintenance { until_ms, since_ms };
+                    self.maintenance.insert(node.clone(), maintenance);
+                }
+            }
             Event::MemberRemoved { node } => {
+                self.maintenance.remove(node);
                 self.members.remove(node);
                 // Copies that a dead node kept are out of reach; nobody waits for their release.
                 self.retained.retain(|copies| copies.node != *node);
@@ -332,6 +354,8 @@ impl RingState {
                 .collect(),
             draining: leavers.iter().cloned().collect(),
             weights: BTreeMap::new(),
+            afterwards: Afterwards::default(),
+            requorum: None,
         });
     }
 
@@ -372,6 +396,11 @@ impl RingState {
             .values()
             .map(|member| (member.handle, member.node_id.clone()))
             .collect();
+        let rf = transition.afterwards.replication.map_or(0, |new| new.rf);
+        let widest = rf.max(self.slots.rf());
+        if widest > self.slots.rf() {
+            self.slots = self.slots.resized(widest);
+        }
         for (slot, new) in &transition.target {
             let old = self.slots.list(*slot);
             for loser in old.iter().filter(|handle| !new.contains(handle)) {
@@ -400,12 +429,44 @@ impl RingState {
             if let Some(member) = self.members.get_mut(node) {
                 member.weight = *weight;
             }
+            if let Some(known) = self.registered_mut(node) {
+                former(&mut known.former_weights, &mut known.weight, *weight);
+            }
         }
+        self.hold_from_now(transition.afterwards);
         self.layout_epoch = self.epoch;
         transition
             .changes
             .iter()
             .for_each(|id| self.set_phase(*id, ChangePhase::Done));
+    }
+
+    fn hold_from_now(&mut self, afterwards: Afterwards) {
+        let Afterwards {
+            zones,
+            replication,
+            pins,
+        } = afterwards;
+        if let Some(replication) = replication {
+            self.config.replication = replication;
+            // Every list is new, so none is longer.
+            self.slots = self.slots.resized(replication.rf);
+        }
+        for (node, zone) in zones {
+            if let Some(member) = self.members.get_mut(&node) {
+                member.zone = zone.clone();
+            }
+            if let Some(known) = self.registered_mut(&node) {
+                former(&mut known.former_zones, &mut known.zone, zone);
+            }
+        }
+        if let Some(pins) = pins {
+            self.pins = pins;
+        }
+    }
+
+    fn registered_mut(&mut self, node: &NodeId) -> Option<&mut Registered> {
+        self.roster.get_mut(node)?.registered.as_mut()
     }
 
     fn abort(&mut self, change: Option<ChangeId>) {
@@ -426,6 +487,7 @@ impl RingState {
         }
         for node in &transition.joining {
             self.members.remove(node);
+            self.maintenance.remove(node);
         }
         let mut joiners = Vec::new();
         for id in &transition.changes {
@@ -472,6 +534,18 @@ impl RingState {
     #[must_use]
     pub fn reign_start(&self, slot: annulus_ring::Slot) -> Position {
         Position::new(self.reigns[slot.index()], 0)
+    }
+}
+
+/// `value` is now `new`, and was among the last what it was before.
+fn former<T: PartialEq>(before: &mut Vec<T>, value: &mut T, new: T) {
+    let old = std::mem::replace(value, new);
+    before.retain(|one| *one != old && *one != *value);
+    if old != *value {
+        before.push(old);
+    }
+    if before.len() > MAX_FORMER {
+        before.remove(0);
     }
 }
 

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{
     AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, Slot,
-    SlotChange, SlotTable, Weight, Zone, place, placement::diff,
+    SlotChange, SlotTable, Weight, Zone,
+    place::{self, Rules},
+    placement::diff,
 };
 
 use crate::{
-    Burial, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState,
-    decide::checked_reason,
+    Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, Requorum,
+    RingState, burial, expected::Expected, preflight as rules, view,
 };
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
@@ -28,12 +30,11 @@ pub struct Fold {
     pub replacements: Vec<(NodeId, NodeId)>,
     /// New weights of members that stay, by id.
     pub weights: BTreeMap<NodeId, Weight>,
+    /// What else is set by them.
+    pub afterwards: Afterwards,
     /// Who may hold ranges afterwards.
     pub candidates: Vec<Candidate>,
 }
-
-/// Members that may hold ranges, by id: what preflight looks at.
-pub type Expected = BTreeMap<NodeId, (Zone, Weight)>;
 
 /// Folds all waiting changes.
 #[must_use]
@@ -50,31 +51,43 @@ pub fn fold(ring: &RingState) -> Fold {
         }
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
-        if joining.contains(record.change.node()) {
+        let vacated = vacated(&expected, &record.change);
+        let mut concerned = record.change.node().into_iter().chain(&vacated);
+        if concerned.any(|node| joining.contains(node)) {
             continue;
         }
         // Some member of each list must stay, to take the range over and to be copied from.
-        let vacates = record.change.vacates();
-        if vacates.is_some_and(|node| empties_a_list(ring, &vacating, node)) {
+        let all = vacating.iter().chain(&vacated);
+        if !vacated.is_empty() && emptied(ring, all).is_some() {
             continue;
         }
         match preflight(ring, &expected, &record.change) {
             Ok(()) => {
                 apply(ring, &mut expected, &record.change);
                 fold.accepted.push(*id);
-                vacating.extend(vacates.cloned());
+                vacating.extend(vacated.iter().cloned());
                 joining.extend(record.change.joiner().cloned());
                 match &record.change {
-                    Change::Join { .. } => {}
-                    Change::Drain { node } | Change::Remove { node, .. } => {
-                        fold.weights.remove(node);
-                        leaving.insert(node.clone());
+                    Change::Join { .. }
+                    | Change::Pin { .. }
+                    | Change::Unpin { .. }
+                    | Change::Replication { .. } => {}
+                    Change::Drain { .. } | Change::DrainZone { .. } | Change::Remove { .. } => {
+                        for node in vacated {
+                            fold.weights.remove(&node);
+                            fold.afterwards.zones.remove(&node);
+                            leaving.insert(node);
+                        }
+                    }
+                    Change::Zone { node, zone, .. } => {
+                        fold.afterwards.zones.insert(node.clone(), zone.clone());
                     }
                     Change::Weight { node, weight } => {
                         fold.weights.insert(node.clone(), *weight);
                     }
                     Change::Replace { node, by, .. } => {
                         fold.weights.remove(node);
+                        fold.afterwards.zones.remove(node);
                         leaving.insert(node.clone());
                         fold.replacements.push((node.clone(), by.clone()));
                     }
@@ -85,6 +98,9 @@ pub fn fold(ring: &RingState) -> Fold {
     }
     fold.joiners = new_members(ring, &joining, MemberState::Joining);
     fold.leavers = leaving.into_iter().collect();
+    let to = expected.replication;
+    fold.afterwards.replication = (to != ring.config.replication).then_some(to);
+    fold.afterwards.pins = (expected.pins != ring.pins).then_some(expected.pins);
     let stays = |member: &&Member| {
         member.state != MemberState::Draining && !fold.leavers.contains(&member.node_id)
     };
@@ -95,7 +111,12 @@ pub fn fold(ring: &RingState) -> Fold {
         .chain(&fold.joiners)
         .map(|member| Candidate {
             handle: member.handle,
-            zone: member.zone.clone(),
+            zone: fold
+                .afterwards
+                .zones
+                .get(&member.node_id)
+                .unwrap_or(&member.zone)
+                .clone(),
             weight: *fold.weights.get(&member.node_id).unwrap_or(&member.weight),
         })
         .collect();
@@ -108,7 +129,9 @@ impl Fold {
     /// # Errors
     /// The assigner's; preflight leaves no reason for one.
     pub fn target(&self, ring: &RingState) -> Result<Vec<SlotChange>, AssignError> {
-        let mut table = place::assign(&self.base(ring), &self.candidates)?;
+        let rules = self.rules(ring);
+        let assign = |base: &SlotTable| place::assign_with(base, &self.candidates, &rules);
+        let mut table = assign(&self.base(ring))?.table;
         for slot in ring.slots.slots() {
             let old = ring.slots.list(slot);
             let mut list = List::from_slice(table.list(slot));
@@ -126,15 +149,49 @@ impl Fold {
                 .find_map(|held| list.iter().position(|one| one == held));
             let Some(at) = holder else {
                 // Other changes moved everybody else away: not a replacement any more.
-                return Ok(diff(
-                    &ring.slots,
-                    &place::assign(&ring.slots, &self.candidates)?,
-                ));
+                return Ok(self.changes(ring, &assign(&ring.slots)?.table));
             };
             list[..=at].rotate_right(1);
             table.set(slot, &list);
         }
-        Ok(diff(&ring.slots, &table))
+        Ok(self.changes(ring, &table))
+    }
+
+    /// What lies between the lists and `table`; every slot, where the quorums of all change.
+    fn changes(&self, ring: &RingState, table: &SlotTable) -> Vec<SlotChange> {
+        if self.requorum(ring).is_none() {
+            return diff(&ring.slots, table);
+        }
+        let change = |slot| SlotChange {
+            slot,
+            to: List::from_slice(table.list(slot)),
+        };
+        table.slots().map(change).collect()
+    }
+
+    /// rf, w and r as published before and after, where they differ.
+    #[must_use]
+    pub fn requorum(&self, ring: &RingState) -> Option<Requorum> {
+        let configured = self
+            .afterwards
+            .replication
+            .unwrap_or(ring.config.replication);
+        let from = ring.replication();
+        let to = view::with_nodes(configured, view::weighty(&self.candidates));
+        (from != to).then_some(Requorum { from, to })
+    }
+
+    /// What its lists must keep to besides balance.
+    #[must_use]
+    pub fn rules(&self, ring: &RingState) -> Rules {
+        let pins = self.afterwards.pins.as_ref().unwrap_or(&ring.pins);
+        let joiner = |node: &NodeId| self.joiners.iter().find(|joiner| joiner.node_id == *node);
+        let pins = pins.rules(|node| {
+            let member = ring.members.get(node).or_else(|| joiner(node));
+            member.map(|member| member.handle)
+        });
+        let rf = self.afterwards.replication.map(|to| to.rf);
+        Rules { rf, ..pins }
     }
 
     /// The table that the assigner starts from: in every list of a node that is replaced, its
@@ -165,16 +222,22 @@ impl Fold {
     }
 }
 
-/// Whether some list has only members that drain already, and `node`. O(slots x rf).
-fn empties_a_list(ring: &RingState, leaving: &BTreeSet<NodeId>, node: &NodeId) -> bool {
+/// Who gives up every range by a change.
+fn vacated(expected: &Expected, change: &Change) -> Vec<NodeId> {
+    match change {
+        Change::DrainZone { zone, .. } => expected.standing_in(zone).cloned().collect(),
+        other => other.vacates().into_iter().cloned().collect(),
+    }
+}
+
+/// A slot that lists only these members. O(slots x rf).
+fn emptied<'a>(ring: &RingState, leaving: impl Iterator<Item = &'a NodeId>) -> Option<Slot> {
     let handles: BTreeSet<Handle> = leaving
-        .iter()
-        .chain([node])
         .filter_map(|node| ring.members.get(node))
         .map(|member| member.handle)
         .collect();
-    ring.slots.slots().any(|slot| {
-        let list = ring.slots.list(slot);
+    ring.slots.slots().find(|slot| {
+        let list = ring.slots.list(*slot);
         !list.is_empty() && list.iter().all(|handle| handles.contains(handle))
     })
 }
@@ -207,17 +270,44 @@ pub fn new_members(ring: &RingState, nodes: &BTreeSet<NodeId>, state: MemberStat
     members
 }
 
-/// Members that will hold ranges when the running transition is done.
+/// The ring as it will be when the running transition is done.
 #[must_use]
 pub fn current(ring: &RingState) -> Expected {
-    ring.members
+    let mut members: BTreeMap<NodeId, (Zone, Weight)> = ring
+        .members
         .values()
         .filter(|member| member.state != MemberState::Draining)
         .map(|member| (member.node_id.clone(), (member.zone.clone(), member.weight)))
-        .collect()
+        .collect();
+    let mut replication = ring.config.replication;
+    let mut pins = &ring.pins;
+    if let Some(transition) = &ring.transition {
+        for (node, weight) in &transition.weights {
+            if let Some(known) = members.get_mut(node) {
+                known.1 = *weight;
+            }
+        }
+        let Afterwards {
+            zones,
+            replication: to,
+            pins: set,
+        } = &transition.afterwards;
+        replication = to.unwrap_or(replication);
+        for (node, zone) in zones {
+            if let Some(known) = members.get_mut(node) {
+                known.0 = zone.clone();
+            }
+        }
+        pins = set.as_ref().unwrap_or(pins);
+    }
+    Expected {
+        members,
+        replication,
+        pins: pins.clone(),
+    }
 }
 
-/// Members that will hold ranges when every change accepted so far is done.
+/// The ring as it will be when every change accepted so far is done.
 #[must_use]
 pub fn after_queue(ring: &RingState) -> Expected {
     let mut expected = current(ring);
@@ -235,24 +325,77 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
     match change {
         Change::Join { node, .. } => {
             if let Some(registered) = ring.registered(node) {
-                expected.insert(node.clone(), (registered.zone.clone(), registered.weight));
+                expected
+                    .members
+                    .insert(node.clone(), (registered.zone.clone(), registered.weight));
             }
         }
         Change::Drain { node } | Change::Remove { node, .. } => {
-            expected.remove(node);
+            expected.members.remove(node);
+        }
+        Change::Replication { to, .. } => expected.replication = *to,
+        Change::DrainZone { zone, .. } => {
+            expected.members.retain(|_, one| one.0 != *zone);
+        }
+        Change::Zone { node, zone, .. } => {
+            if let Some(known) = expected.members.get_mut(node) {
+                known.0 = zone.clone();
+            }
         }
         Change::Replace { node, by, .. } => {
             if let Some(registered) = ring.registered(by) {
-                expected.remove(node);
-                expected.insert(by.clone(), (registered.zone.clone(), registered.weight));
+                expected.members.remove(node);
+                expected.pins.hand_on(node, by);
+                expected
+                    .members
+                    .insert(by.clone(), (registered.zone.clone(), registered.weight));
             }
         }
         Change::Weight { node, weight } => {
-            if let Some(known) = expected.get_mut(node) {
+            if let Some(known) = expected.members.get_mut(node) {
                 known.1 = *weight;
             }
         }
+        Change::Pin { node, slots, kind } => {
+            expected.pins.add(node, slots, *kind);
+        }
+        Change::Unpin { node, slots } => {
+            expected.pins.remove(node, slots.as_ref());
+        }
     }
+}
+
+/// What an operator accepts by a change that passed preflight on `expected`: one sentence each.
+#[must_use]
+pub fn price(ring: &RingState, expected: &Expected, change: &Change) -> Vec<String> {
+    let rf = expected.replication.rf;
+    let mut after = expected.clone();
+    apply(ring, &mut after, change);
+    let mut notes = Vec::new();
+    let (now, then) = (expected.spread(rf), after.spread(rf));
+    if let Change::Replication { to, .. } = change {
+        let zones = after.zones().len();
+        if zones < usize::from(to.rf) {
+            notes.push(format!(
+                "{zones} zone(s) for rf {}: the loss of one may take several copies of a range",
+                to.rf
+            ));
+        }
+        if let Err(error) = to.check() {
+            notes.push(error.to_string());
+        }
+    } else if then < now {
+        notes.push(format!(
+            "ranges will spread over {then} zone(s) instead of {now}"
+        ));
+    }
+    if let Change::Zone { node, .. } = change
+        && after.carries_all(node, rf)
+        && !expected.carries_all(node, rf)
+    {
+        notes.push(format!("{node} will hold a copy of every range"));
+    }
+    notes
 }
 
 /// May `change` follow on `expected`?
@@ -260,7 +403,16 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
 /// # Errors
 /// The constraint that it would break, by name.
 pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
-    if ring.config.replication.rf == 1 && ring.founded {
+    allowed(ring, expected, change)?;
+    let mut after = expected.clone();
+    apply(ring, &mut after, change);
+    let (bits, rf) = (ring.config.slot_bits, after.replication.rf);
+    after.pins.check(bits, rf, &after.members)
+}
+
+fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
+    let grows = matches!(change, Change::Replication { .. });
+    if expected.replication.rf == 1 && ring.founded && !grows {
         return Err(Rejection::SingleReplica);
     }
     match change {
@@ -284,22 +436,22 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
                     asked: *asked,
                 });
             }
-            if expected.len() >= MAX_MEMBERS {
+            if expected.members.len() >= MAX_MEMBERS {
                 return Err(Rejection::TooManyMembers { limit: MAX_MEMBERS });
             }
             Ok(())
         }
         Change::Remove { node, burial } => {
-            lies(ring, expected, node, burial)?;
-            vacate(ring, expected, node)
+            burial::lies(ring, expected, node, burial)?;
+            vacate(expected, node)
         }
         Change::Replace { node, by, burial } => {
             match burial {
-                Some(burial) => lies(ring, expected, node, burial)?,
+                Some(burial) => burial::lies(ring, expected, node, burial)?,
                 None => stands(ring, expected, node)?,
             }
             let registered = newcomer(ring, expected, by)?;
-            let (zone, weight) = &expected[node];
+            let (zone, weight) = &expected.members[node];
             if registered.zone != *zone {
                 return Err(Rejection::ReplacementZone {
                     node: node.clone(),
@@ -315,18 +467,51 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
         }
         Change::Drain { node } => {
             stands(ring, expected, node)?;
-            vacate(ring, expected, node)
+            vacate(expected, node)
         }
         Change::Weight { node, weight } => {
             stands(ring, expected, node)?;
-            if expected[node].1 == *weight {
+            if expected.members[node].1 == *weight {
                 return Err(Rejection::SameWeight {
                     node: node.clone(),
                     weight: *weight,
                 });
             }
             if weight.get() == 0 {
-                vacate(ring, expected, node)?;
+                vacate(expected, node)?;
+            }
+            Ok(())
+        }
+        Change::Zone { node, zone, accept } => {
+            stands(ring, expected, node)?;
+            rules::rezone(expected, node, zone, *accept)
+        }
+        Change::Replication { to, accept } => rules::replication(expected, *to, *accept),
+        Change::DrainZone { zone, accept } => {
+            let inside: Vec<&NodeId> = expected.standing_in(zone).collect();
+            if inside.is_empty() {
+                return Err(Rejection::UnknownZone { zone: zone.clone() });
+            }
+            for node in &inside {
+                stands(ring, expected, node)?;
+            }
+            if let Some(slot) = emptied(ring, inside.into_iter()) {
+                let zone = zone.clone();
+                return Err(Rejection::ZoneHoldsAll { slot, zone });
+            }
+            rules::drain_zone(expected, zone, *accept)
+        }
+        Change::Pin { node, slots, kind } => {
+            stands(ring, expected, node)?;
+            rules::pin(ring, expected, node, slots, *kind)
+        }
+        Change::Unpin { node, slots } => {
+            if let Some(slots) = slots {
+                rules::of_ring(ring, slots)?;
+            }
+            let mut left = expected.pins.clone();
+            if !left.remove(node, slots.as_ref()) {
+                return Err(Rejection::NotPinned { node: node.clone() });
             }
             Ok(())
         }
@@ -339,14 +524,15 @@ fn newcomer<'a>(
     expected: &Expected,
     node: &NodeId,
 ) -> Result<&'a Registered, Rejection> {
-    if expected.contains_key(node) || ring.members.contains_key(node) {
+    if expected.members.contains_key(node) || ring.members.contains_key(node) {
         return Err(Rejection::AlreadyMember { node: node.clone() });
     }
     let registered = ring
         .registered(node)
         .ok_or_else(|| Rejection::NotRegistered { node: node.clone() })?;
     // Members, and those that are about to become some.
-    let taken = expected.keys().chain(ring.members.keys()).find(|other| {
+    let mut members = expected.members.keys().chain(ring.members.keys());
+    let taken = members.find(|other| {
         ring.registered(other)
             .is_some_and(|known| known.endpoint == registered.endpoint)
     });
@@ -361,8 +547,12 @@ fn newcomer<'a>(
 }
 
 /// The node is, or will be, a member that does not leave, and it is not down.
-fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
-    if !expected.contains_key(node) {
+pub(crate) fn stands(
+    ring: &RingState,
+    expected: &Expected,
+    node: &NodeId,
+) -> Result<(), Rejection> {
+    if !expected.members.contains_key(node) {
         let known = ring.members.contains_key(node);
         return Err(if known {
             Rejection::AlreadyDraining { node: node.clone() }
@@ -380,124 +570,16 @@ fn stands(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Re
     Ok(())
 }
 
-/// The node is a member, committed as down, and what is said of it is true: the ranges in doubt
-/// are exactly those that the operator quotes.
-fn lies(
-    ring: &RingState,
-    expected: &Expected,
-    node: &NodeId,
-    burial: &Burial,
-) -> Result<(), Rejection> {
-    let Some(member) = ring
-        .members
-        .get(node)
-        .filter(|_| expected.contains_key(node))
-    else {
-        return stands(ring, expected, node);
-    };
-    if member.availability != Availability::Down {
-        return Err(Rejection::NodeUp { node: node.clone() });
-    }
-    if let Some(word) = &burial.stopped {
-        checked_reason(word)?;
-    }
-    let doubt = Doubt::about(ring, member);
-    if !doubt.nobody.is_empty() {
-        return Err(Rejection::NoSurvivor {
-            node: node.clone(),
-            slots: runs(&doubt.nobody),
-        });
-    }
-    if doubt.too_few.is_empty() && !burial.lost.is_empty() {
-        return Err(Rejection::NothingLost {
-            node: node.clone(),
-            quoted: runs(&burial.lost),
-        });
-    }
-    if doubt.too_few != burial.lost {
-        return Err(Rejection::MayLose {
-            node: node.clone(),
-            ranges: doubt.too_few.len(),
-            slots: runs(&doubt.too_few),
-            quoted: runs(&burial.lost),
-        });
-    }
-    Ok(())
-}
-
-/// Ranges of a dead member whose acknowledged writes nobody can vouch for: with fewer than n - w + 1
-/// other members up, a write may have been acknowledged by those alone that are gone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doubt {
-    /// Some other member is up, but too few.
-    pub too_few: Vec<Slot>,
-    /// No other member is up.
-    pub nobody: Vec<Slot>,
-}
-
-impl Doubt {
-    /// What is in doubt once `dead` is gone. O(slots x rf).
-    #[must_use]
-    pub fn about(ring: &RingState, dead: &Member) -> Self {
-        let up: BTreeSet<Handle> = ring
-            .members
-            .values()
-            .filter(|member| member.availability == Availability::Up)
-            .map(|member| member.handle)
-            .collect();
-        let mut doubt = Self::default();
-        for slot in ring.slots.slots() {
-            let list = ring.slots.list(slot);
-            if !list.contains(&dead.handle) {
-                continue;
-            }
-            match list.iter().filter(|handle| up.contains(handle)).count() {
-                0 => doubt.nobody.push(slot),
-                some if some < quorum(ring, slot) => doubt.too_few.push(slot),
-                _ => {}
-            }
-        }
-        doubt
-    }
-}
-
-/// n - w + 1 of a list: nobody can gather w acknowledgements without one of so many, and every
-/// acknowledged write is at one of them. The list is O until step 8 and N from there: a set of
-/// which every acknowledgement needs w (story F5).
-pub(crate) fn quorum(ring: &RingState, slot: Slot) -> usize {
-    let listed = ring.slots.list(slot).len();
-    let w = usize::from(ring.replication().w);
-    (listed + 1).saturating_sub(w).max(1)
-}
-
-/// Sorted slots as operators write them: `3,7-9`.
-#[must_use]
-pub fn runs(slots: &[Slot]) -> String {
-    let mut text = String::new();
-    let mut left = slots.iter().map(|slot| slot.0).peekable();
-    while let Some(first) = left.next() {
-        let mut last = first;
-        while let Some(next) = left.next_if(|next| *next == last + 1) {
-            last = next;
-        }
-        let comma = if text.is_empty() { "" } else { "," };
-        text += &match last - first {
-            0 => format!("{comma}{first}"),
-            _ => format!("{comma}{first}-{last}"),
-        };
-    }
-    text
-}
-
 /// Nobody's lists get shorter and no zone is left empty when `node` gives up all its ranges.
-fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
-    let (zone, weight) = &expected[node];
+fn vacate(expected: &Expected, node: &NodeId) -> Result<(), Rejection> {
+    let members = &expected.members;
+    let (zone, weight) = &members[node];
     if weight.get() == 0 {
         return Ok(());
     }
-    let rf = ring.config.replication.rf;
+    let rf = expected.replication.rf;
     let weighty = |other: &&(Zone, Weight)| other.1.get() > 0;
-    let now = expected.values().filter(weighty).count();
+    let now = members.values().filter(weighty).count();
     // Lists are as long as min(rf, nodes with weight): one node fewer shortens them only below rf.
     if now - 1 < usize::from(rf) {
         return Err(Rejection::ShortensLists {
@@ -506,12 +588,12 @@ fn vacate(ring: &RingState, expected: &Expected, node: &NodeId) -> Result<(), Re
             rf,
         });
     }
-    let zones: BTreeSet<&Zone> = expected
+    let zones: BTreeSet<&Zone> = members
         .values()
         .filter(weighty)
         .map(|other| &other.0)
         .collect();
-    let alone = !expected
+    let alone = !members
         .iter()
         .any(|(id, other)| id != node && other.0 == *zone && other.1.get() > 0);
     if alone && zones.len() <= usize::from(rf) {

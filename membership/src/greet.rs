@@ -1,8 +1,8 @@
 //! What to answer to an agent's Hello.
 
-use annulus_ring::Incarnation;
+use annulus_ring::{Incarnation, NodeId, Weight, Zone};
 
-use crate::{Registration, Rejection, RingCommand, RingState};
+use crate::{Registered, Registration, Rejection, RingCommand, RingState};
 
 /// An agent's Hello, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,13 @@ pub fn greet(ring: &RingState, hello: &Hello) -> Greeting {
                 found,
             })
         };
-        if living.zone != said.zone {
+        // An agent is configured with what it registered with until somebody edits its file: where
+        // an operator moved the member since, either is right.
+        let (zones, weights) = known_facts(ring, living, node);
+        if !zones.contains(&&said.zone) {
             return differs("zone", living.zone.to_string(), said.zone.to_string());
         }
-        if living.weight != said.weight {
+        if !weights.contains(&said.weight) {
             return differs("weight", living.weight.to_string(), said.weight.to_string());
         }
         let never_told = Incarnation(0);
@@ -110,7 +113,25 @@ pub fn greet(ring: &RingState, hello: &Hello) -> Greeting {
     Greeting::Propose(RingCommand::Register(said.clone()))
 }
 
-fn has_data(ring: &RingState, node: &annulus_ring::NodeId) -> bool {
+/// Zones and weights under which a member may greet: the present ones, those it had before, and
+/// those that the running transition gives it.
+fn known_facts<'a>(
+    ring: &'a RingState,
+    living: &'a Registered,
+    node: &NodeId,
+) -> (Vec<&'a Zone>, Vec<Weight>) {
+    let mut zones: Vec<_> = living.former_zones.iter().collect();
+    let mut weights = living.former_weights.clone();
+    zones.push(&living.zone);
+    weights.push(living.weight);
+    if let Some(transition) = &ring.transition {
+        zones.extend(transition.afterwards.zones.get(node));
+        weights.extend(transition.weights.get(node));
+    }
+    (zones, weights)
+}
+
+fn has_data(ring: &RingState, node: &NodeId) -> bool {
     ring.members.get(node).is_some_and(|member| {
         ring.slots
             .slots()

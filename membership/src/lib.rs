@@ -16,17 +16,23 @@
 //! Read on in [`command`] (what may be asked), [`state`] (what is known), `decide` (the rules),
 //! [`mod@due`] (the leader's next step).
 
+pub mod burial;
 pub mod command;
 mod decide;
 pub mod due;
 pub mod event;
 pub mod evidence;
 mod evolve;
+pub mod expected;
 pub mod fold;
 pub mod greet;
 pub mod outcome;
+pub mod pins;
+mod preflight;
 pub mod rejection;
 pub mod reports;
+pub mod restart;
+pub mod spans;
 pub mod state;
 pub mod view;
 pub mod wanted;
@@ -36,11 +42,14 @@ pub use due::{due, found_command, tick_due};
 pub use event::Event;
 pub use greet::{Greeting, Hello, greet};
 pub use outcome::{Applied, Effect, Outcome};
+pub use pins::{PinKind, Pins};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
 pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
+pub use restart::{Blocked, Restart};
+pub use spans::Spans;
 pub use state::{
-    Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
-    RosterEntry, State, TransitionState, Wave,
+    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Maintenance, Registered,
+    Requorum, RetainedCopies, RingState, RosterEntry, State, TransitionState, Wave,
 };
 pub use wanted::{Directive, directive, waiting_for};
 
@@ -60,6 +69,12 @@ pub const MAX_QUEUE: usize = 1_000;
 pub const MAX_ENDED_CHANGES: usize = 1_000;
 /// Longest reason of a pause or a hold, in bytes.
 pub const MAX_REASON: usize = 256;
+/// Most pins of one ring, as (slot, node) pairs.
+pub const MAX_PINS: usize = 10_000;
+/// Longest maintenance, in ms of ring time.
+pub const MAX_MAINTENANCE_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+/// Zones, and weights, remembered that a member had before the present one.
+pub const MAX_FORMER: usize = 8;
 /// Births remembered per node id.
 pub const MAX_BIRTHS: usize = 16;
 /// Answers kept for retries.

@@ -1,12 +1,12 @@
 //! A command refused by `decide`: an answer, not a failure. Nothing was touched.
 
 use annulus_ring::{
-    AssignError, Endpoint, Epoch, Incarnation, NodeId, ReplicationError, RingName, Slot, Step,
-    TransitionId, Weight, Zone,
+    AssignError, Endpoint, Epoch, Incarnation, NodeId, Replication, ReplicationError, RingName,
+    Slot, Step, TransitionId, Weight, Zone,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeId, WaveId};
+use crate::{ChangeId, Spans, WaveId};
 
 /// Why a command was refused. The variant's name is shown to people and is stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -45,7 +45,10 @@ pub enum Rejection {
     #[error("{0}")]
     Replication(String),
     /// rf 1 has no replica to move from one list to another safely yet.
-    #[error("a ring of rf 1 cannot move ranges yet; create it with rf 2 or more")]
+    #[error(
+        "a ring of rf 1 cannot move ranges yet; `annulus ring replication` gives it more replicas \
+         first"
+    )]
     SingleReplica,
     /// Founding twice.
     #[error("ring {ring} is founded already; `annulus node join` adds a node")]
@@ -161,6 +164,157 @@ pub enum Rejection {
         /// As asked.
         weight: Weight,
     },
+    /// Slots that are none.
+    #[error(
+        "slots {slots}: expected 1 to {limit} stretches of slots from 0 to {last}, sorted and apart"
+    )]
+    BadSlots {
+        /// As asked.
+        slots: Spans,
+        /// Most stretches.
+        limit: usize,
+        /// The ring's last slot.
+        last: Slot,
+    },
+    /// A pin to nobody.
+    #[error(
+        "{node} has weight 0 and holds no ranges; `annulus node weight` gives it a share first"
+    )]
+    PinWeight {
+        /// Who.
+        node: NodeId,
+    },
+    /// Nothing to change.
+    #[error("slots {slots} are pinned to {node} like that already, or about to be")]
+    SamePins {
+        /// Who.
+        node: NodeId,
+        /// As asked.
+        slots: Spans,
+    },
+    /// Nothing to lift.
+    #[error("no such slot is pinned to {node}; `annulus ring show` lists the pins")]
+    NotPinned {
+        /// Who.
+        node: NodeId,
+    },
+    /// Too many pins.
+    #[error("{found} pins, at most {limit} are possible; pin fewer slots")]
+    TooManyPins {
+        /// With those asked for.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Two owners.
+    #[error("slot {slot} is pinned to {by} as its owner; `annulus ring unpin` lifts that first")]
+    OwnerPinned {
+        /// Which.
+        slot: Slot,
+        /// Whose.
+        by: NodeId,
+    },
+    /// It would hold nothing, and must hold these.
+    #[error(
+        "slots {slots} are pinned to {node}, which would hold no ranges; `annulus ring unpin` \
+         lifts the pins first"
+    )]
+    Pinned {
+        /// To whom.
+        node: NodeId,
+        /// Which.
+        slots: Spans,
+    },
+    /// Pins against rf and spread.
+    #[error(
+        "slot {slot} would have no place for {node} in zone {zone}, to which it is pinned: its \
+         replicas are at most rf and spread over as many zones as possible; `annulus ring unpin` \
+         lifts pins"
+    )]
+    NoRoomForPin {
+        /// Which.
+        slot: Slot,
+        /// Pinned to whom.
+        node: NodeId,
+        /// Its zone.
+        zone: Zone,
+    },
+    /// Nothing to change.
+    #[error("the ring has rf {} w {} r {} already, or is about to", .to.rf, .to.w, .to.r)]
+    SameReplication {
+        /// As asked.
+        to: Replication,
+    },
+    /// Fewer nodes than replicas.
+    #[error("rf {rf} needs as many nodes with weight, there are {found}; join more first")]
+    RfNeedsNodes {
+        /// As asked.
+        rf: u8,
+        /// Nodes with weight.
+        found: usize,
+    },
+    /// Nothing to change.
+    #[error("{node} is in zone {zone} already, or about to be")]
+    SameZone {
+        /// Who.
+        node: NodeId,
+        /// As asked.
+        zone: Zone,
+    },
+    /// The only one of its zone, while there are no more zones than replicas.
+    #[error(
+        "alone in zone {zone}, {node} would get a copy of every range; join more nodes there, or \
+         --accept that"
+    )]
+    CarriesAll {
+        /// Who.
+        node: NodeId,
+        /// Where.
+        zone: Zone,
+    },
+    /// No member stands there.
+    #[error("no member that stays is in zone {zone}; `annulus node list` shows the zones")]
+    UnknownZone {
+        /// As asked.
+        zone: Zone,
+    },
+    /// The zone's drain would shorten lists.
+    #[error(
+        "without zone {zone} there are {left} node(s) with weight, rf is {rf}: lists would get \
+         shorter; join nodes in other zones first"
+    )]
+    ZoneShortens {
+        /// Which.
+        zone: Zone,
+        /// Nodes with weight left.
+        left: usize,
+        /// rf.
+        rf: u8,
+    },
+    /// The zone's drain would narrow the spread.
+    #[error(
+        "without zone {zone} ranges would spread over {left} zone(s) instead of {now}; join nodes \
+         in another zone first, or --accept that"
+    )]
+    ZoneLost {
+        /// Which.
+        zone: Zone,
+        /// Zones with weight left.
+        left: usize,
+        /// Zones with weight now.
+        now: usize,
+    },
+    /// Nobody who stays holds the range.
+    #[error(
+        "every replica of slot {slot} is in zone {zone}: nobody who stays could take it over; let \
+         the other changes end first"
+    )]
+    ZoneHoldsAll {
+        /// Which.
+        slot: Slot,
+        /// Where.
+        zone: Zone,
+    },
     /// Silent for too long.
     #[error(
         "node {node} is down; bring it back first, or take it out with `annulus node remove --dead` \
@@ -192,24 +346,24 @@ pub enum Rejection {
     NoSurvivor {
         /// Who is dead.
         node: NodeId,
-        /// Which ranges, as `3,7-9`.
-        slots: String,
+        /// Which ranges.
+        slots: Spans,
     },
     /// Acknowledged writes may be gone with the dead; the operator must quote where.
     #[error(
         "of {ranges} range(s) of {node} too few other members are up to prove that no acknowledged \
-         write is lost, and {} were quoted; bring another member back, or accept the loss with \
-         `--lost {slots}`", if .quoted.is_empty() { "none" } else { .quoted }
+         write is lost; bring another member back, or accept the loss with `--lost {}`",
+        .slots.quote()
     )]
     MayLose {
         /// Who is dead.
         node: NodeId,
         /// How many ranges.
         ranges: usize,
-        /// Which, as `3,7-9`.
-        slots: String,
+        /// Which.
+        slots: Spans,
         /// Which were quoted.
-        quoted: String,
+        quoted: Spans,
     },
     /// Nothing is in doubt, and something was quoted.
     #[error("no range of {node} is in doubt, and {quoted} were quoted; leave `--lost` out")]
@@ -217,7 +371,7 @@ pub enum Rejection {
         /// Who is dead.
         node: NodeId,
         /// Which were quoted.
-        quoted: String,
+        quoted: Spans,
     },
     /// It fell silent before it held what it was to gain.
     #[error(
@@ -250,6 +404,35 @@ pub enum Rejection {
     Held {
         /// As the operator said.
         reason: String,
+    },
+    /// Nothing to end.
+    #[error("{node} is not in maintenance")]
+    NotMaintained {
+        /// Who.
+        node: NodeId,
+    },
+    /// No time, or too much.
+    #[error("maintenance for {found} ms: 1 ms to {limit} ms (7 days) are possible")]
+    MaintenanceTime {
+        /// As asked.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Too many away at once.
+    #[error(
+        "without {node} slot {slot} has {up} member(s) that are up, {need} are needed; \
+         `annulus node ok-to-restart` shows who can go together, --accept takes the risk"
+    )]
+    TooManyAway {
+        /// Who.
+        node: NodeId,
+        /// A slot that would fall short.
+        slot: Slot,
+        /// Members of its list left up.
+        up: usize,
+        /// w or r, whichever is more.
+        need: usize,
     },
     /// Nothing to resume.
     #[error("movement is not paused")]
@@ -525,7 +708,7 @@ fn fact_advice(what: &str) -> &'static str {
     if what == "weight" {
         "`annulus node weight` gives a member another weight"
     } else {
-        "for another zone join a new node there and drain this one"
+        "`annulus node zone` moves a member to another zone"
     }
 }
 
@@ -566,6 +749,12 @@ pub enum TargetFault {
     /// Nothing changes there.
     #[error("the list is the one it has")]
     Unchanged,
+    /// The replication changes, and the slot does not.
+    #[error("it is not in the target, though the replication of every range changes")]
+    Missing,
+    /// A pin is not honoured.
+    #[error("it is pinned to handle {0}, which the list lacks")]
+    Unpinned(u16),
     /// A leaving node still has a list.
     #[error("handle {0} leaves, but would still hold the range")]
     StillHeld(u16),

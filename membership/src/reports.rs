@@ -5,9 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use annulus_ring::{
-    Availability, Epoch, Handle, Incarnation, Member, NodeId, Position, SessionId, Slot,
-};
+use annulus_ring::{Availability, Epoch, Incarnation, Member, NodeId, Position, SessionId, Slot};
 
 use crate::{RingState, WaveId, due::WAVE_PAUSE_MS};
 
@@ -29,13 +27,16 @@ pub struct Reports {
     wave_since: Option<(WaveId, u64)>,
     /// Waves wait until then after one was aborted.
     wave_not_before_ms: u64,
-    /// Owners are as even as lists allow in this layout, among these members.
-    even_at: Option<(Epoch, Vec<Handle>)>,
+    /// Owners are as even as lists allow in this layout, with these members in maintenance and
+    /// these down.
+    even_at: Option<(Epoch, Vec<NodeId>)>,
     last_permit_ms: u64,
     /// When this leader first looked: everybody has a full window from then.
     office_since_ms: Option<u64>,
     /// Members that were silent for too long, or were lately.
     watched: BTreeMap<NodeId, Watched>,
+    /// When a member was last seen in maintenance: its silence counts from then.
+    excused: BTreeMap<NodeId, u64>,
     #[cfg(feature = "bait")]
     skip_joint: bool,
 }
@@ -311,6 +312,11 @@ impl Reports {
         self.forget_sessions(|other| other == live || Some(other) == session);
         self.watched
             .retain(|node, _| ring.members.contains_key(node));
+        self.excused
+            .retain(|node, _| ring.members.contains_key(node));
+        for node in ring.maintenance.keys() {
+            self.excused.insert(node.clone(), now_ms);
+        }
         for member in ring.members.values() {
             self.watch(member, ring.epoch, now_ms);
         }
@@ -367,7 +373,8 @@ impl Reports {
             .get(&member.node_id)
             .filter(|report| report.incarnation == member.incarnation)
             .map_or(office_since_ms, |report| report.heard_ms);
-        now_ms.saturating_sub(heard_ms)
+        let excused_ms = self.excused.get(&member.node_id).copied().unwrap_or(0);
+        now_ms.saturating_sub(heard_ms.max(excused_ms))
     }
 
     /// The leader's word for a member, as of the last look.
@@ -381,7 +388,8 @@ impl Reports {
                     .nodes
                     .get(&member.node_id)
                     .map(|report| report.heard_ms)
-                    .or(self.office_since_ms);
+                    .or(self.office_since_ms)
+                    .max(self.excused.get(&member.node_id).copied());
                 let silent = heard_ms.map_or(0, |heard| now_ms.saturating_sub(heard));
                 if silent >= SUSPECT_MS {
                     Word::Suspect
@@ -423,13 +431,14 @@ impl Reports {
         now_ms >= self.wave_not_before_ms
     }
 
-    pub(crate) fn is_even(&self, layout_epoch: Epoch, among: &[Handle]) -> bool {
+    /// Whether nothing about owners changed since they were found to be even.
+    pub(crate) fn is_even(&self, ring: &RingState) -> bool {
         let known = self.even_at.as_ref();
-        known.is_some_and(|(at, of)| *at == layout_epoch && of == among)
+        known.is_some_and(|(epoch, aside)| *epoch == ring.layout_epoch && *aside == set_aside(ring))
     }
 
-    pub(crate) fn note_even(&mut self, layout_epoch: Epoch, among: Vec<Handle>) {
-        self.even_at = Some((layout_epoch, among));
+    pub(crate) fn note_even(&mut self, ring: &RingState) {
+        self.even_at = Some((ring.layout_epoch, set_aside(ring)));
     }
 
     pub(crate) fn permit_waited(&self, now_ms: u64, pause_ms: u64) -> bool {
@@ -476,4 +485,13 @@ impl Reports {
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &NodeReport)> {
         self.nodes.iter()
     }
+}
+
+/// Members that own nothing for now: in maintenance, or down.
+fn set_aside(ring: &RingState) -> Vec<NodeId> {
+    let down = |member: &&Member| {
+        member.availability == Availability::Down || ring.maintenance.contains_key(&member.node_id)
+    };
+    let aside = ring.members.values().filter(down);
+    aside.map(|member| member.node_id.clone()).collect()
 }

@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use annulus_ring::{
     Candidate, Checksum, ClusterId, Endpoint, Epoch, Generation, Handle, Incarnation, List, Member,
-    MemberState, NodeId, RangeSets, RingName, SessionId, Slot, SlotTable, Step, TransitionId,
-    Weight, Zone,
+    MemberState, NodeId, Quorums, RangeSets, Replication, RingName, SessionId, Slot, SlotTable,
+    Step, TransitionId, Weight, Zone, place::Rules,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Birth, Burial, Change, ChangeId, Outcome, Rejection, RequestId, RingConfig, WaveId};
+use crate::{
+    Birth, Burial, Change, ChangeId, Outcome, Pins, Rejection, RequestId, RingConfig, WaveId,
+};
 
 /// Everything the control plane has decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +89,21 @@ pub struct RingState {
     /// Nothing is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Brake>,
+    /// Who must be in which list.
+    #[serde(default, skip_serializing_if = "Pins::is_empty")]
+    pub pins: Pins,
+    /// Members that are being looked after; ended by ticks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub maintenance: BTreeMap<NodeId, Maintenance>,
+}
+
+/// An operator's word that a member will be stopped for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Ring time of its end.
+    pub until_ms: u64,
+    /// Wall clock of the entry; for people.
+    pub since_ms: u64,
 }
 
 /// An operator's word that something stands still.
@@ -133,6 +150,13 @@ pub struct Registered {
     pub zone: Zone,
     /// Its weight.
     pub weight: Weight,
+    /// Zones that it stood in before operators moved it, the last [`crate::MAX_FORMER`]: its agent
+    /// may be configured with one of them still, and is not refused for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_zones: Vec<Zone>,
+    /// The same of its weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_weights: Vec<Weight>,
 }
 
 /// An accepted change.
@@ -197,6 +221,44 @@ pub struct TransitionState {
     /// Weights that hold from its end on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<NodeId, Weight>,
+    /// What else holds from its end on.
+    #[serde(default, skip_serializing_if = "Afterwards::is_nothing")]
+    pub afterwards: Afterwards,
+    /// As published, for the old lists and for the new ones, where they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requorum: Option<Requorum>,
+}
+
+/// rf, w and r before a transition and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requorum {
+    /// Of O.
+    pub from: Replication,
+    /// Of N.
+    pub to: Replication,
+}
+
+/// What a transition's changes set besides lists and weights: it holds from the end on, and an
+/// abort leaves it as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Afterwards {
+    /// Zones of members that stay, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub zones: BTreeMap<NodeId, Zone>,
+    /// As configured, where it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+    /// All pins, where they change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pins: Option<Pins>,
+}
+
+impl Afterwards {
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl TransitionState {
@@ -260,6 +322,19 @@ impl RingState {
         }
     }
 
+    /// rf, w and r of the old lists and of the new ones.
+    #[must_use]
+    pub fn quorums(&self) -> Quorums {
+        let running = self.transition.as_ref();
+        match running.and_then(|transition| transition.requorum) {
+            Some(Requorum { from, to }) => Quorums { old: from, new: to },
+            None => {
+                let one = self.replication();
+                Quorums { old: one, new: one }
+            }
+        }
+    }
+
     /// The member with this handle.
     #[must_use]
     pub fn by_handle(&self, handle: Handle) -> Option<&Member> {
@@ -290,6 +365,13 @@ impl RingState {
     #[must_use]
     pub fn buried(&self, node: &NodeId) -> bool {
         self.burials().any(|(dead, _)| dead == node)
+    }
+
+    /// The pins that hold now, as the assigner takes them.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        let handle = |node: &NodeId| self.members.get(node).map(|member| member.handle);
+        self.pins.rules(handle)
     }
 
     /// The living registration of an id.

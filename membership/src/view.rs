@@ -9,7 +9,7 @@ use annulus_ring::{
     snapshot::FORMAT,
 };
 
-use crate::{RingState, State};
+use crate::{Requorum, RingState, State};
 
 impl State {
     /// The newest snapshot of a ring; none before the cluster and the ring exist. O(slots x rf).
@@ -43,30 +43,41 @@ impl State {
                         to: to.clone(),
                     })
                     .collect(),
+                replication: transition.requorum.map(|both| both.to),
             }),
         })
     }
 }
 
+/// Candidates that may hold ranges.
+pub(crate) fn weighty(candidates: &[Candidate]) -> usize {
+    let weighty = candidates.iter().filter(|one| one.weight.get() > 0);
+    weighty.count()
+}
+
+/// What is asked of lists over so many nodes: no more of them than there are.
+pub(crate) fn with_nodes(configured: Replication, nodes: usize) -> Replication {
+    match u8::try_from(nodes) {
+        Ok(few) if few > 0 && few < configured.w => Replication {
+            rf: configured.rf,
+            w: few,
+            r: configured.r.min(few),
+        },
+        _ => configured,
+    }
+}
+
 impl RingState {
-    /// rf, w and r as published. A ring founded with fewer nodes than w needs (`--accept`) works
-    /// with as many as it has, visibly, until it has grown.
+    /// rf, w and r as published for the lists that hold until a transition's end. A ring founded
+    /// with fewer nodes than w needs (`--accept`) works with as many as it has, visibly, until it
+    /// has grown.
     #[must_use]
     pub fn replication(&self) -> Replication {
-        let configured = self.config.replication;
-        let weighty = self
-            .candidates()
-            .iter()
-            .filter(|one| one.weight.get() > 0)
-            .count();
-        match u8::try_from(weighty) {
-            Ok(few) if few > 0 && few < configured.w => Replication {
-                rf: configured.rf,
-                w: few,
-                r: configured.r.min(few),
-            },
-            _ => configured,
+        let running = self.transition.as_ref();
+        if let Some(both) = running.and_then(|transition| transition.requorum) {
+            return both.from;
         }
+        with_nodes(self.config.replication, weighty(&self.candidates()))
     }
 
     /// How far the lists are from what the members allow.
@@ -138,8 +149,16 @@ impl RingState {
                 names.join(", ")
             ));
         }
+        let running = self.transition.as_ref();
+        if let Some(Requorum { from, to }) = running.and_then(|one| one.requorum) {
+            warnings.push(format!(
+                "replication changes from rf {} w {} r {} to rf {} w {} r {} with the running \
+                 transition",
+                from.rf, from.w, from.r, to.rf, to.w, to.r
+            ));
+        }
         let (published, configured) = (self.replication(), self.config.replication);
-        if published != configured {
+        if published.w < configured.w {
             warnings.push(format!(
                 "w is {} instead of {} until more nodes join",
                 published.w, configured.w

@@ -116,7 +116,8 @@ fn joint(ring: &RingState, reports: &Reports, node: &NodeId) -> Vec<(Slot, Posit
         .collect()
 }
 
-/// Slots with a retained copy somewhere whose grace is over: their members are to be compared.
+/// Slots with a retained copy somewhere whose grace is over: their members are to be compared;
+/// so are those that stay in lists of other quorums.
 fn verify(state: &State, ring: &RingState, node: &NodeId) -> Vec<Slot> {
     let Some(member) = ring.members.get(node) else {
         return Vec::new();
@@ -132,9 +133,26 @@ fn verify(state: &State, ring: &RingState, node: &NodeId) -> Vec<Slot> {
             ring.sets(*slot).step.is_none() && list[1..].contains(&member.handle)
         })
         .collect();
+    slots.extend(staying(ring, member.handle));
     slots.sort_unstable();
     slots.dedup();
     slots
+}
+
+/// At the joint step: slots in which this member stays and has to prove that it holds everything
+/// up to J.
+fn staying(ring: &RingState, own: Handle) -> Vec<Slot> {
+    let joint = |transition: &&TransitionState| transition.step == Step::Joint;
+    let Some(transition) = ring.transition.as_ref().filter(joint) else {
+        return Vec::new();
+    };
+    let quorums = ring.quorums();
+    let proves = |slot: &Slot| {
+        let sets = ring.sets(*slot);
+        let stays = sets.owner() != Some(own) && sets.old.contains(&own) && sets.new.contains(&own);
+        stays && sets.stayers_must_prove(quorums)
+    };
+    transition.target.keys().copied().filter(proves).collect()
 }
 
 /// What the ring waits for: one sentence each, with the command that would help where one would.
@@ -152,6 +170,20 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
         sentences.push(format!(
             "deletion is on hold ({}); `annulus ring unhold` allows it again",
             brake.reason
+        ));
+    }
+    for (node, maintenance) in &ring.maintenance {
+        let left_ms = maintenance.until_ms.saturating_sub(state.ring_time_ms);
+        let owned = owned(ring, node);
+        let what = if owned > 0 {
+            format!("{owned} range(s) are still to be handed over")
+        } else {
+            "it owns nothing and can be stopped".to_owned()
+        };
+        sentences.push(format!(
+            "{node} is in maintenance for {} s more: {what}; `annulus node maintain {node} --end` \
+             ends it",
+            left_ms.div_ceil(1000)
         ));
     }
     for node in ring.members.keys() {
@@ -219,6 +251,15 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
         });
     }
     sentences
+}
+
+/// How many ranges a member is the owner of now.
+fn owned(ring: &RingState, node: &NodeId) -> usize {
+    let Some(member) = ring.members.get(node) else {
+        return 0;
+    };
+    let owner = |slot: &Slot| ring.sets(*slot).owner() == Some(member.handle);
+    ring.slots.slots().filter(owner).count()
 }
 
 /// One sentence for each owner that leaves and each of its successors; who is not linked is named

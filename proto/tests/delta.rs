@@ -87,6 +87,7 @@ fn after(base: &Snapshot, base_checksum: Checksum, seed: u64) -> Snapshot {
         };
         let target = target.into_iter().map(change).collect();
         new.transition = Some(Transition {
+            replication: None,
             id: TransitionId(9),
             step: Step::Writing,
             target,
@@ -124,6 +125,7 @@ fn wide(seed: u64) -> (Snapshot, Snapshot) {
         to: dice.list(&base, 1),
     });
     base.transition = Some(Transition {
+        replication: None,
         id: TransitionId(2),
         step: Step::Switched,
         target: target.into(),

@@ -206,6 +206,7 @@ fn c46_a_right_checksum_does_not_excuse_nonsense() {
                 id: 1,
                 step: 8,
                 changed_slots: 0,
+                replication: None,
             });
         }),
         ("malformed", |header| {
@@ -213,6 +214,7 @@ fn c46_a_right_checksum_does_not_excuse_nonsense() {
                 id: 1,
                 step: 1,
                 changed_slots: u32::MAX,
+                replication: None,
             });
         }),
     ] {
@@ -397,6 +399,7 @@ fn all_sections_of_a_large_table_are_there() {
         to: [Handle(2)].into_iter().collect(),
     });
     snapshot.transition = Some(annulus_ring::Transition {
+        replication: None,
         id: annulus_ring::TransitionId(3),
         step: Step::Copying,
         target: target.collect(),

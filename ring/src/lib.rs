@@ -57,7 +57,7 @@ pub use placement::{Move, SlotChange};
 pub use range_set::RangeSet;
 pub use ranges::{RangeTable, RangeTableError};
 pub use rendezvous::Rendezvous;
-pub use sets::{Groups, RangeSets, Step};
+pub use sets::{Group, Groups, Quorums, RangeSets, Step};
 pub use slots::{List, Replication, ReplicationError, Slot, SlotTable};
 pub use snapshot::{Checksum, ClusterId, Layout, Snapshot, SnapshotError, Transition};
 pub use token::{Token, TokenRange};

@@ -83,7 +83,10 @@ impl Lookup {
     pub fn compile(snapshot: Arc<Snapshot>) -> Result<Self, SnapshotError> {
         snapshot.check()?;
         let table = &snapshot.layout.slots;
-        let mut read = Cells::new(table.rf(), table.slots().map(|slot| table.list(slot)));
+        let mut read = Cells::new(
+            longest(&snapshot),
+            table.slots().map(|slot| table.list(slot)),
+        );
         for change in switched(&snapshot) {
             read.set(change.slot.index(), &change.to);
         }
@@ -101,7 +104,8 @@ impl Lookup {
     /// As [`Lookup::compile`].
     pub fn updated(&self, snapshot: Arc<Snapshot>) -> Result<Self, SnapshotError> {
         let (old, new) = (&self.snapshot.layout.slots, &snapshot.layout.slots);
-        if (old.bits(), old.rf()) != (new.bits(), new.rf()) {
+        let shape = |table: &SlotTable, snapshot| (table.bits(), table.rf(), longest(snapshot));
+        if shape(old, &self.snapshot) != shape(new, &snapshot) {
             return Self::compile(snapshot);
         }
         let changed = changed(old, new);
@@ -267,6 +271,12 @@ impl Lookup {
 #[inline(never)]
 fn called(hash: HashName, seed: u64, key: &[u8]) -> u64 {
     hash.hash(seed, key)
+}
+
+/// The longest list that may be read: of O, or of N from the switch on.
+fn longest(snapshot: &Snapshot) -> u8 {
+    let quorums = snapshot.quorums();
+    quorums.old.rf.max(quorums.new.rf)
 }
 
 /// Changes whose new lists are read.

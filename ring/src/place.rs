@@ -65,7 +65,7 @@ pub enum AssignError {
     #[error("no eligible node: every weight is 0; join a node with weight")]
     NoEligibleNode,
     /// A pin that no table can honour: its slot is not of this table, its node is no candidate
-    /// with weight, or the slot's other pins leave no place in its zone.
+    /// with weight, the slot's other pins leave no place in its zone, or another owns the slot.
     #[error(
         "slot {slot} cannot be pinned to handle {handle}: no such slot, no node with weight, or \
          no place beside the slot's other pins"
@@ -91,6 +91,13 @@ pub struct Rules {
     pub spread: ZoneSpread,
     /// Who must be in which list; in any order, twice is once. Quotas make room for them.
     pub pins: Vec<Pin>,
+    /// Who must own which range, at most one each; a pin like the others besides. Only members
+    /// that hold a range can own it, so [`assign_with`] sees to it where an owner leaves, and
+    /// [`even_owners_with`] where one stays.
+    pub owners: Vec<Pin>,
+    /// Replicas of a range in the table to be made, 1 to [`crate::slots::MAX_RF`]; none: as many
+    /// as the table started from has.
+    pub rf: Option<u8>,
 }
 
 /// What comes first where zones are too few or too small for rf.
@@ -104,7 +111,17 @@ pub enum ZoneSpread {
     Hard,
 }
 
-/// One slot's list must name a node. Who is first is not its business.
+impl ZoneSpread {
+    fn of(self, nodes: &[Node], rf: u8) -> Spread {
+        match self {
+            Self::Soft => Spread::of(nodes, usize::from(rf)),
+            Self::Hard => Spread::hard(nodes, usize::from(rf)),
+        }
+    }
+}
+
+/// One slot's list must name a node. Who is first is not its business, except in
+/// [`Rules::owners`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pin {
     /// The slot.
@@ -157,11 +174,8 @@ pub fn assign_with(
     if nodes.is_empty() {
         return Err(AssignError::NoEligibleNode);
     }
-    let spread = match rules.spread {
-        ZoneSpread::Soft => Spread::of(&nodes, usize::from(current.rf())),
-        ZoneSpread::Hard => Spread::hard(&nodes, usize::from(current.rf())),
-    };
-    let pins = Pins::of(current, &nodes, &spread, &rules.pins)?;
+    let spread = rules.spread.of(&nodes, rules.rf.unwrap_or(current.rf()));
+    let pins = Pins::of(current.slot_count(), &nodes, &spread, rules)?;
     let mut work = Work::new(current, &nodes, &spread, &pins);
     work.strip();
     work.fill();
@@ -177,10 +191,37 @@ pub fn assign_with(
 /// that is no candidate, owns nothing afterwards where its lists name anybody else.
 #[must_use]
 pub fn even_owners(table: &SlotTable, candidates: &[Candidate]) -> Vec<(Slot, Handle)> {
+    even_owners_with(table, candidates, &[])
+}
+
+/// As [`even_owners`], with the ranges of `pinned` owned by their node where their list names it;
+/// the others are balanced around that.
+#[must_use]
+pub fn even_owners_with(
+    table: &SlotTable,
+    candidates: &[Candidate],
+    pinned: &[Pin],
+) -> Vec<(Slot, Handle)> {
     match nodes(candidates) {
-        Ok(nodes) => owners::even(table, &nodes),
+        Ok(nodes) => owners::even(table, &nodes, pinned),
         Err(_) => Vec::new(),
     }
+}
+
+/// Whether tables of 2^`bits` slots and `rf` replicas can honour an operator's pins.
+/// O(pins x rf + candidates).
+///
+/// # Errors
+/// [`AssignError::Pin`] names the first that they cannot, [`AssignError::Handle`] as [`assign`].
+pub fn check_pins(
+    bits: u8,
+    rf: u8,
+    candidates: &[Candidate],
+    rules: &Rules,
+) -> Result<(), AssignError> {
+    let nodes = nodes(candidates)?;
+    let spread = rules.spread.of(&nodes, rf);
+    Pins::of(1 << bits, &nodes, &spread, rules).map(|_| ())
 }
 
 /// Compares a table with the best its candidates allow.

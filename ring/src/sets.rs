@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::{Handle, List};
+use crate::{Handle, List, Replication};
 
 /// One committed step of a transition. Step 8, settled, is the end: the new lists are then
 /// the lists and there is no transition any more.
@@ -98,9 +98,27 @@ impl fmt::Display for Step {
     }
 }
 
-/// The lists of which a write needs w acknowledgements each. One list outside steps 6, 7 and the
-/// way back.
-pub type Groups<'a> = SmallVec<[&'a [Handle]; 2]>;
+/// A list of which a write needs so many acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group<'a> {
+    /// Its members.
+    pub list: &'a [Handle],
+    /// How many of them must hold the write durably: w of the list.
+    pub need: usize,
+}
+
+/// All of them must be satisfied. One outside steps 6, 7 and the way back.
+pub type Groups<'a> = SmallVec<[Group<'a>; 2]>;
+
+/// rf, w and r of the old lists and of the new ones: different only while a transition changes
+/// them, for each list keeps its own until it is read no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quorums {
+    /// Of O.
+    pub old: Replication,
+    /// Of N.
+    pub new: Replication,
+}
 
 /// One range's old list, new list and step: everything its sets follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,15 +167,43 @@ impl<'a> RangeSets<'a> {
         set
     }
 
-    /// The lists of which w members each must hold a write before it is acknowledged.
+    /// Who must hold a write before it is acknowledged: w of O, and in steps 6, 7 and on the way
+    /// back w of N too, each by its own w.
     #[must_use]
-    pub fn groups(&self) -> Groups<'a> {
+    pub fn groups(&self, quorums: Quorums) -> Groups<'a> {
+        let group = |list, replication: Replication| Group {
+            list,
+            need: replication.w.into(),
+        };
+        let old = group(self.old, quorums.old);
         match self.step {
             Some(Step::Joint | Step::Switched | Step::FlippingBack) => {
-                SmallVec::from_slice(&[self.old, self.new])
+                SmallVec::from_slice(&[old, group(self.new, quorums.new)])
             }
-            _ => SmallVec::from_slice(&[self.old]),
+            _ => SmallVec::from_slice(&[old]),
         }
+    }
+
+    /// w and r of the list that is read.
+    #[must_use]
+    pub fn read_quorum(&self, quorums: Quorums) -> Replication {
+        match self.step {
+            Some(Step::Switched) => quorums.new,
+            _ => quorums.old,
+        }
+    }
+
+    /// Whether members that stay must prove that they hold what was acknowledged by O alone,
+    /// before N is read.
+    ///
+    /// Such a write is held by w of O. Those that lose the range take up to as many copies with
+    /// them, gainers have merged it: of N at least `w - losers + gainers` hold it, which is w of N
+    /// where both lists are equally long and need the same, and may be less where they do not.
+    #[must_use]
+    pub fn stayers_must_prove(&self, quorums: Quorums) -> bool {
+        let (losers, gainers) = (self.losers().count(), self.gainers().count());
+        let held = usize::from(quorums.old.w).saturating_sub(losers) + gainers;
+        held < usize::from(quorums.new.w)
     }
 
     /// N minus O, in N's order.
@@ -188,6 +234,11 @@ mod tests {
     const C: Handle = Handle(2);
     const G: Handle = Handle(3);
 
+    const OLD: Replication = Replication { rf: 3, w: 2, r: 2 };
+    const NEW: Replication = Replication { rf: 5, w: 3, r: 3 };
+    const SAME: Quorums = Quorums { old: OLD, new: OLD };
+    const MORE: Quorums = Quorums { old: OLD, new: NEW };
+
     fn at(step: Step) -> RangeSets<'static> {
         RangeSets {
             old: &[A, B, C],
@@ -213,8 +264,39 @@ mod tests {
             };
             assert_eq!(sets.write_set().as_slice(), writes, "{step}");
             let joint = matches!(step, Step::Joint | Step::Switched | Step::FlippingBack);
-            assert_eq!(sets.groups().len(), if joint { 2 } else { 1 }, "{step}");
+            let groups = sets.groups(MORE);
+            assert_eq!(groups.len(), if joint { 2 } else { 1 }, "{step}");
+            // O keeps its own w, N brings its own.
+            assert_eq!((groups[0].list, groups[0].need), (sets.old, 2), "{step}");
+            if joint {
+                assert_eq!((groups[1].list, groups[1].need), (sets.new, 3), "{step}");
+            }
+            let read = if step == Step::Switched { NEW } else { OLD };
+            assert_eq!(sets.read_quorum(MORE), read, "{step}");
         }
+    }
+
+    #[test]
+    fn those_that_stay_prove_what_nobody_else_would_bring_to_the_new_list() {
+        const D: Handle = Handle(4);
+        let sets = |old, new| RangeSets {
+            old,
+            new,
+            step: Some(Step::Joint),
+        };
+        let quorums = |w: u8, new_w: u8| Quorums {
+            old: Replication { w, ..OLD },
+            new: Replication { w: new_w, ..OLD },
+        };
+        // One for one: the gainer brings what the loser takes away.
+        assert!(!sets(&[A, B, C], &[A, B, G]).stayers_must_prove(SAME));
+        // Two more: w of O and both gainers are more than enough.
+        assert!(!sets(&[A, B, C], &[A, B, C, D, G]).stayers_must_prove(MORE));
+        // Two fewer: a write of w 3 may have two of its copies at those that leave.
+        assert!(sets(&[A, B, C, D, G], &[A, B, C]).stayers_must_prove(quorums(3, 2)));
+        // The same list, another w: one more than acknowledged it has to hold it.
+        assert!(sets(&[A, B, C], &[A, B, C]).stayers_must_prove(quorums(2, 3)));
+        assert!(!sets(&[A, B, C], &[A, B, C]).stayers_must_prove(quorums(3, 2)));
     }
 
     #[test]

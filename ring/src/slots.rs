@@ -240,6 +240,20 @@ impl SlotTable {
         })
     }
 
+    /// The same lists in a table of other width; those that are longer than `rf` lose their last.
+    ///
+    /// # Panics
+    /// If `rf` is outside 1 to [`MAX_RF`].
+    #[must_use]
+    pub fn resized(&self, rf: u8) -> Self {
+        let mut table = Self::empty(self.bits, rf);
+        for slot in self.slots() {
+            let list = self.list(slot);
+            table.set(slot, &list[..list.len().min(rf.into())]);
+        }
+        table
+    }
+
     /// All lists, each padded to rf, in order of slot.
     pub(crate) fn flat(&self) -> &[Handle] {
         &self.handles

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Epoch, Generation, Handle, HashName, Member, NodeId, RangeSets, Replication, ReplicationError,
-    RingName, Slot, SlotChange, SlotTable, Step, TransitionId, node::MAX_MEMBERS,
+    Epoch, Generation, Handle, HashName, Member, NodeId, Quorums, RangeSets, Replication,
+    ReplicationError, RingName, Slot, SlotChange, SlotTable, Step, TransitionId, node::MAX_MEMBERS,
 };
 
 /// The `format` of snapshots that this build writes and reads.
@@ -74,6 +74,10 @@ pub struct Transition {
     pub step: Step,
     /// N of the changed slots, sorted by slot, each once.
     pub target: Vec<SlotChange>,
+    /// N's rf, w and r where they differ from O's, which are the layout's; then every slot is
+    /// among the changed ones, though its list may stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
 }
 
 /// Members and placement at one epoch, immutable.
@@ -159,6 +163,14 @@ pub enum SnapshotError {
         /// Replicas allowed.
         rf: u8,
     },
+    /// The replication changes, and some slot does not.
+    #[error("transition to another replication: {found} slots change, expected all {expected}")]
+    TargetCount {
+        /// Slots that change.
+        found: usize,
+        /// Slots of the table.
+        expected: usize,
+    },
     /// The table's rf differs from the layout's.
     #[error("slot table of rf {found}, the layout says {expected}")]
     TableRf {
@@ -200,6 +212,17 @@ impl Snapshot {
                 step: Some(step),
             },
             None => RangeSets::steady(old),
+        }
+    }
+
+    /// rf, w and r of O and of N.
+    #[must_use]
+    pub fn quorums(&self) -> Quorums {
+        let old = self.layout.replication;
+        let new = self.transition.as_ref().and_then(|one| one.replication);
+        Quorums {
+            old,
+            new: new.unwrap_or(old),
         }
     }
 
@@ -272,7 +295,7 @@ impl Snapshot {
             }
         }
         match &self.transition {
-            Some(transition) => self.check_target(&transition.target, &known),
+            Some(transition) => self.check_target(transition, &known),
             None => Ok(()),
         }
     }
@@ -301,8 +324,18 @@ impl Snapshot {
         Ok(known)
     }
 
-    fn check_target(&self, target: &[SlotChange], known: &Known) -> Result<(), SnapshotError> {
-        let rf = self.layout.replication.rf;
+    fn check_target(&self, transition: &Transition, known: &Known) -> Result<(), SnapshotError> {
+        let target = &transition.target;
+        let rf = self.quorums().new.rf;
+        if let Some(replication) = transition.replication {
+            if let Err(error @ ReplicationError::OutOfRange { .. }) = replication.check() {
+                return Err(error.into());
+            }
+            let (found, expected) = (target.len(), self.layout.slots.slot_count());
+            if found != expected {
+                return Err(SnapshotError::TargetCount { found, expected });
+            }
+        }
         let mut previous = None;
         for SlotChange { slot, to } in target {
             if previous >= Some(*slot) || slot.index() >= self.layout.slots.slot_count() {

@@ -406,6 +406,7 @@ fn c46_a_transition_without_sense_is_refused() {
             to: to.iter().copied().map(Handle).collect(),
         };
         snapshot.transition = Some(annulus_ring::Transition {
+            replication: None,
             id: annulus_ring::TransitionId(1),
             step: annulus_ring::Step::Switched,
             target: changes.iter().map(change).collect(),

@@ -67,6 +67,7 @@ fn edited(before: &Snapshot, edit: &Edit) -> Snapshot {
             target.sort_by_key(|change| change.slot);
             target.dedup_by_key(|change| change.slot);
             new.transition = Some(Transition {
+                replication: None,
                 id: TransitionId(3),
                 step: Step::from_number(*step).unwrap(),
                 target,

@@ -6,7 +6,10 @@
 mod common;
 use annulus_ring::{
     Handle, Slot, SlotTable,
-    place::{AssignError, MAX_STEPS, Pin, Rules, ZoneSpread, assign_with, shortfall},
+    place::{
+        AssignError, MAX_STEPS, Pin, Rules, ZoneSpread, assign_with, check_pins, even_owners_with,
+        shortfall,
+    },
 };
 use common::*;
 use proptest::{prelude::*, sample::Index};
@@ -167,4 +170,132 @@ fn c39_planning_a_large_ring_takes_little_work() {
         specs.drain(20..40);
     });
     assert!(steps <= 2 * replicas, "{steps} rows");
+}
+
+#[test]
+fn a_pinned_owner_is_first_wherever_it_holds_the_range_and_the_rest_stays_even() {
+    let specs = equal(3, 2);
+    let before = founded(5, 3, &specs);
+    let owners: Vec<Pin> = (0..8).map(|slot| pin(slot, 4)).collect();
+    let rules = Rules {
+        owners: owners.clone(),
+        ..Rules::default()
+    };
+    // Brought into every list, first only where an owner left: nobody else may hand over.
+    let mut table = assign_with(&before, &candidates(&specs), &rules)
+        .unwrap()
+        .table;
+    for slot in (0..8).map(Slot) {
+        assert!(table.list(slot).contains(&Handle(4)), "slot {slot}");
+        let old = before.list(slot)[0];
+        if table.list(slot).contains(&old) {
+            assert_eq!(table.list(slot)[0], old);
+        }
+    }
+    let mut rounds = 0;
+    loop {
+        let hand_overs = even_owners_with(&table, &candidates(&specs), &owners);
+        if hand_overs.is_empty() {
+            break;
+        }
+        rounds += 1;
+        assert!(rounds < 10, "evening comes to an end");
+        for (slot, successor) in hand_overs {
+            let mut list = table.list(slot).to_vec();
+            let at = list.iter().position(|one| *one == successor).unwrap();
+            list[..=at].rotate_right(1);
+            table.set(slot, &list);
+        }
+    }
+    let mut owned = [0; 6];
+    for slot in table.slots() {
+        owned[table.list(slot)[0].index()] += 1;
+        assert!(
+            slot.0 >= 8 || table.list(slot)[0] == Handle(4),
+            "slot {slot}"
+        );
+    }
+    assert!(owned[4] >= 8, "{owned:?}");
+    let others = [0, 1, 2, 3, 5].map(|at| owned[at]);
+    let (least, most) = (others.iter().min().unwrap(), others.iter().max().unwrap());
+    assert!(most - least <= 1, "{owned:?}");
+
+    // When the owner leaves, the pinned member follows it at once.
+    let first: Vec<Pin> = vec![pin(0, table.list(Slot(0))[2].0)];
+    let leaver = usize::from(table.list(Slot(0))[0].0);
+    let mut left = specs.clone();
+    left[leaver].2 = 0;
+    let rules = Rules {
+        owners: first.clone(),
+        ..Rules::default()
+    };
+    let after = assign_with(&table, &candidates(&left), &rules)
+        .unwrap()
+        .table;
+    assert_eq!(after.list(Slot(0))[0], first[0].handle);
+}
+
+#[test]
+fn two_owners_of_one_slot_are_refused() {
+    let specs = equal(3, 2);
+    let rules = Rules {
+        owners: vec![pin(3, 0), pin(3, 1)],
+        ..Rules::default()
+    };
+    let refused = check_pins(4, 3, &candidates(&specs), &rules).unwrap_err();
+    let expected = AssignError::Pin {
+        slot: Slot(3),
+        handle: 1,
+    };
+    assert_eq!(refused, expected);
+    let twice = Rules {
+        owners: vec![pin(3, 0), pin(3, 0)],
+        ..Rules::default()
+    };
+    assert_eq!(check_pins(4, 3, &candidates(&specs), &twice), Ok(()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn another_replication_factor_adds_or_takes_and_moves_nothing_else(
+        zones in 1..=4_u8,
+        per_zone in 2..=4_u16,
+        from in 2..=7_u8,
+        to in 2..=7_u8,
+    ) {
+        let specs = equal(zones, per_zone);
+        let before = founded(6, from, &specs);
+        let rules = Rules { rf: Some(to), ..Rules::default() };
+        let after = assign_with(&before, &candidates(&specs), &rules).unwrap().table;
+        prop_assert_eq!(after.rf(), to);
+        let length = usize::from(to).min(specs.len());
+        let short = shortfall(&after, &candidates(&specs));
+        prop_assert_eq!((short.unspread, short.short > 0), (0, specs.len() < usize::from(to)));
+        let (mut gained, mut lost) = (0, 0);
+        for slot in after.slots() {
+            let (old, new) = (before.list(slot), after.list(slot));
+            prop_assert_eq!(new.len(), length);
+            prop_assert!(old.contains(&new[0]), "a gainer first in slot {}", slot);
+            gained += new.iter().filter(|one| !old.contains(one)).count();
+            lost += old.iter().filter(|one| !new.contains(one)).count();
+        }
+        // Lists grow or shrink; only balance makes one replica change hands besides.
+        let (more, fewer) = (places_missing(length, &before), places_beyond(length, &before));
+        let slack = specs.len().max((more + fewer) / 10);
+        prop_assert!(gained <= more + slack && lost <= fewer + slack, "{} {}", gained, lost);
+    }
+}
+
+/// Places that lists of this length have beyond those of the table.
+fn places_missing(length: usize, before: &SlotTable) -> usize {
+    let missing = |slot| length.saturating_sub(before.list(slot).len());
+    before.slots().map(missing).sum()
+}
+
+/// Places that the table has beyond lists of this length.
+fn places_beyond(length: usize, before: &SlotTable) -> usize {
+    let over = |slot: Slot| before.list(slot).len().saturating_sub(length);
+    before.slots().map(over).sum()
 }

@@ -472,13 +472,16 @@ impl Adopter {
         if transition.step != Step::Joint {
             return Ok(());
         }
+        let quorums = snapshot.quorums();
         let owned: Vec<Slot> = transition
             .target
             .iter()
             .map(|change| change.slot)
             .filter(|slot| {
                 let sets = snapshot.sets(*slot);
-                sets.owner() == Some(own) && sets.gainers().next().is_some()
+                // Whoever must hold everything up to J is told what J is.
+                let asked = sets.gainers().next().is_some() || sets.stayers_must_prove(quorums);
+                sets.owner() == Some(own) && asked
             })
             .collect();
         let positions = self.positions(owned.clone()).await?;

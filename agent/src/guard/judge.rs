@@ -1,9 +1,9 @@
 //! The rules of admission, each over one view: pure.
 
-use annulus_ring::{Epoch, Generation, Handle, Slot, Step};
+use annulus_ring::{Epoch, Generation, Slot, Step};
 
 use super::{
-    Admission, EpochGuard, Intent, Refusal, ReplicaStamp, SourceStamp, Stamp, flight::Token,
+    Admission, EpochGuard, Group, Intent, Refusal, ReplicaStamp, SourceStamp, Stamp, flight::Token,
 };
 use crate::{bait, store::Copy, view::NodeView};
 
@@ -108,20 +108,18 @@ impl NodeView {
             return Err(Refusal::Sealed { epoch, slot });
         }
         if intent == Intent::Write {
-            let w = self.w();
-            let shortest = self
-                .sets(slot)
-                .groups()
-                .iter()
-                .map(|group| group.len())
-                .min();
-            let found = shortest.unwrap_or(0);
-            if found < w {
+            let quorums = self
+                .lookup
+                .as_ref()
+                .map(|lookup| lookup.snapshot().quorums());
+            let groups = quorums.map(|quorums| self.sets(slot).groups(quorums));
+            let short = |group: &annulus_ring::Group<'_>| group.list.len() < group.need;
+            if let Some(group) = groups.into_iter().flatten().find(short) {
                 return Err(Refusal::UnderReplicated {
                     epoch,
                     slot,
-                    found,
-                    w,
+                    found: group.list.len(),
+                    w: group.need,
                 });
             }
         }
@@ -299,20 +297,30 @@ impl NodeView {
         }
     }
 
-    /// Members needed of each group.
+    /// Members of the read set that must confirm the reign for an exact read; 0 before the first
+    /// view.
     #[must_use]
-    pub fn w(&self) -> usize {
-        self.lookup.as_ref().map_or(0, |lookup| {
-            usize::from(lookup.snapshot().layout.replication.w)
-        })
+    pub fn confirmations(&self, slot: Slot) -> usize {
+        let quorums = self
+            .lookup
+            .as_ref()
+            .map(|lookup| lookup.snapshot().quorums());
+        quorums.map_or(0, |quorums| self.sets(slot).read_quorum(quorums).w.into())
     }
 
-    /// The lists of which a write needs w members each.
+    /// Who must hold a write before it is acknowledged; none before the first view.
     #[must_use]
-    pub fn groups(&self, slot: Slot) -> Vec<Vec<Handle>> {
+    pub fn groups(&self, slot: Slot) -> Vec<Group> {
+        let Some(lookup) = &self.lookup else {
+            return Vec::new();
+        };
         let sets = self.sets(slot);
-        let mut groups: Vec<Vec<Handle>> =
-            sets.groups().iter().map(|group| group.to_vec()).collect();
+        let group = |group: &annulus_ring::Group<'_>| Group {
+            members: group.list.to_vec(),
+            need: group.need,
+        };
+        let quorums = lookup.snapshot().quorums();
+        let mut groups: Vec<Group> = sets.groups(quorums).iter().map(group).collect();
         if sets.step == Some(Step::Joint) && bait::on(bait::JOINT_AFTER_SWITCH) {
             groups.truncate(1);
         }
@@ -340,7 +348,7 @@ impl NodeView {
             write_set: self.write_set(slot),
             read_set: self.read_set(slot),
             groups: self.groups(slot),
-            w: self.w(),
+            confirmations: self.confirmations(slot),
             guard: guard.clone(),
             _token: token,
         })

@@ -97,6 +97,25 @@ pub struct Peer {
     pub session: Option<SessionId>,
 }
 
+/// A list of which so many members must hold a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its members.
+    pub members: Vec<Handle>,
+    /// How many of them: w of this list. Two lists may need different numbers, while a transition
+    /// changes the replication.
+    pub need: usize,
+}
+
+impl Group {
+    /// Whether enough of its members are among `holders`.
+    #[must_use]
+    pub fn satisfied(&self, holders: &[Handle]) -> bool {
+        let held = self.members.iter().filter(|one| holders.contains(one));
+        held.count() >= self.need
+    }
+}
+
 /// Leave to carry out one request, under one view. Keep it until the request is over (for a write:
 /// acknowledged or failed for good): while it lives, this node does not ack an epoch that changes
 /// the slot.
@@ -116,11 +135,12 @@ pub struct Admission {
     pub write_set: Vec<Peer>,
     /// The read set, **this node included**; owner first.
     pub read_set: Vec<Peer>,
-    /// A write is acknowledged when of each of these lists at least `w` members hold it durably.
-    /// One list, or two while a transition is joint or switched.
-    pub groups: Vec<Vec<Handle>>,
-    /// Members needed of each group, and of the read set for an exact read.
-    pub w: usize,
+    /// A write is acknowledged when every one of these is satisfied. One, or two while a
+    /// transition is joint or switched.
+    pub groups: Vec<Group>,
+    /// Members of the read set, this node included, that must confirm the reign for an exact read:
+    /// w of the list that is read.
+    pub confirmations: usize,
     guard: EpochGuard,
     _token: Token,
 }
@@ -139,13 +159,7 @@ impl Admission {
     /// Whether these members, all of which hold the write durably, make it acknowledged.
     #[must_use]
     pub fn satisfied(&self, holders: &[Handle]) -> bool {
-        self.groups.iter().all(|group| {
-            group
-                .iter()
-                .filter(|handle| holders.contains(handle))
-                .count()
-                >= self.w
-        })
+        self.groups.iter().all(|group| group.satisfied(holders))
     }
 
     /// Whether the guard's present view has changed the slot since: then `restamp`.

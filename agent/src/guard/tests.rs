@@ -76,6 +76,7 @@ impl Scene {
             },
             members: members.collect(),
             transition: self.step.map(|step| Transition {
+                replication: None,
                 id: TransitionId(SESSION.0),
                 step,
                 target: vec![SlotChange {

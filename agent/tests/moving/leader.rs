@@ -177,6 +177,7 @@ impl Leader {
                 .transition
                 .as_ref()
                 .map(|(id, step, list)| Transition {
+                    replication: None,
                     id: TransitionId(*id),
                     step: *step,
                     target: vec![SlotChange {

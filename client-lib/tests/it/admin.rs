@@ -148,6 +148,42 @@ impl v1::admin_server::Admin for Admin {
     ) -> Answer<v1::MutationResponse> {
         self.mutate(request.into_inner().request_id)
     }
+    async fn set_zone(&self, request: Request<v1::SetZoneRequest>) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn drain_zone(
+        &self,
+        request: Request<v1::DrainZoneRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn set_replication(
+        &self,
+        request: Request<v1::SetReplicationRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn pin_ranges(&self, request: Request<v1::PinRequest>) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn unpin_ranges(
+        &self,
+        request: Request<v1::UnpinRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn maintain_node(
+        &self,
+        request: Request<v1::MaintainRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn ok_to_restart(
+        &self,
+        _request: Request<v1::OkToRestartRequest>,
+    ) -> Answer<v1::OkToRestartResponse> {
+        Err(Status::unimplemented("not asked here"))
+    }
     async fn set_weight(
         &self,
         request: Request<v1::SetWeightRequest>,

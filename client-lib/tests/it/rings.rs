@@ -174,7 +174,12 @@ pub fn damaged(epoch: u64) -> Vec<(&'static str, v1::SnapshotBytes, &'static str
                 };
                 let target = vec![change(2), change(1)];
                 let (id, step) = (TransitionId(1), Step::Copying);
-                ring.transition = Some(Transition { id, step, target });
+                ring.transition = Some(Transition {
+                    id,
+                    step,
+                    target,
+                    replication: None,
+                });
             }),
             "out of order",
         ),

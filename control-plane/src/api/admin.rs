@@ -1,10 +1,14 @@
 //! Operators' calls: decode, check, propose or read, encode.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use annulus_membership::{
-    Burial, Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId,
-    RingCommand, RingConfig, found_command,
+    Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId, RingCommand,
+    RingConfig, found_command, restart,
 };
 use annulus_proto::{
     convert::{self, EpochRef},
@@ -14,6 +18,7 @@ use annulus_ring::{Epoch, HashName, NodeId, Replication, RingName};
 use tonic::{Request, Response, Status};
 
 use super::{
+    changes,
     pass_on::{Call, Place, admin_of, explain, passed, probe, troubles},
     show,
     status::ApiError,
@@ -43,6 +48,23 @@ impl Admin {
         let request_id = request_id_of(request_id)?;
         let ring = convert::ring_name("ring", ring)?;
         self.propose(call, request_id, ring, command).await
+    }
+
+    /// Has an operator's change decided.
+    async fn asked(
+        &self,
+        call: Call,
+        request_id: &[u8],
+        ring: &str,
+        change: Change,
+        expected_layout_epoch: Option<u64>,
+    ) -> Answer<v1::MutationResponse> {
+        let command = RingCommand::Change {
+            change,
+            expected_layout_epoch: expected_layout_epoch.map(Epoch),
+        };
+        let answer = self.change(call, request_id, ring, command).await?;
+        Ok(Response::new(answer))
     }
 
     async fn propose(
@@ -370,6 +392,37 @@ impl Admin {
         }
     }
 
+    async fn restart(
+        &self,
+        call: Call,
+        request: v1::OkToRestartRequest,
+    ) -> Result<v1::OkToRestartResponse, ApiError> {
+        let name = convert::ring_name("ring", &request.ring)?;
+        let wanted: BTreeSet<NodeId> = request
+            .nodes
+            .iter()
+            .map(|node| convert::node_id("nodes", node))
+            .collect::<Result<_, _>>()?;
+        // Who is there only the leader hears.
+        match call.place(&self.context).await? {
+            Place::Here => {}
+            Place::Leader(leader) => {
+                let mut client = admin_of(&self.context, &leader.endpoint)?;
+                let answer = client.ok_to_restart(call.pass_on(request));
+                return passed(call, &leader, false, answer).await;
+            }
+        }
+        let now_ms = self.context.clock.now_ms();
+        let answer = self.context.node.shared().read(|state, _| {
+            let ring = state.rings.get(&name).ok_or_else(|| unknown_ring(&name))?;
+            self.context.links.with_reports(&name, |reports| {
+                let up = restart::up(ring, reports, now_ms);
+                restart::batches(ring, up, &wanted).map_err(ApiError::from)
+            })
+        })?;
+        Ok(changes::restart(answer, self.freshness_now(true)))
+    }
+
     async fn snapshot(
         &self,
         call: Call,
@@ -505,13 +558,6 @@ fn join_of(request: &v1::JoinNodeRequest) -> Result<RingCommand, ApiError> {
     })
 }
 
-fn burial(message: v1::Burial) -> Result<Burial, ApiError> {
-    Ok(Burial {
-        lost: convert::sorted_slots("burial.lost", &message.lost)?,
-        stopped: message.stopped,
-    })
-}
-
 #[tonic::async_trait]
 impl v1::admin_server::Admin for Admin {
     async fn init_cluster(
@@ -612,7 +658,7 @@ impl v1::admin_server::Admin for Admin {
             change: Change::Replace {
                 node,
                 by,
-                burial: request.burial.map(burial).transpose()?,
+                burial: request.burial.map(changes::burial),
             },
             expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
         };
@@ -632,7 +678,7 @@ impl v1::admin_server::Admin for Admin {
         let command = RingCommand::Change {
             change: Change::Remove {
                 node,
-                burial: burial(request.burial.unwrap_or_default())?,
+                burial: changes::burial(request.burial.unwrap_or_default()),
             },
             expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
         };
@@ -658,6 +704,88 @@ impl v1::admin_server::Admin for Admin {
             .change(call, &request.request_id, &request.ring, command)
             .await?;
         Ok(Response::new(answer))
+    }
+
+    async fn set_zone(&self, request: Request<v1::SetZoneRequest>) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::zone(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn drain_zone(
+        &self,
+        request: Request<v1::DrainZoneRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::drain_zone(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn set_replication(
+        &self,
+        request: Request<v1::SetReplicationRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::replication(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn pin_ranges(&self, request: Request<v1::PinRequest>) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::pin(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn unpin_ranges(
+        &self,
+        request: Request<v1::UnpinRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let change = changes::unpin(&request)?;
+        let expected = request.expected_layout_epoch;
+        self.asked(call, &request.request_id, &request.ring, change, expected)
+            .await
+    }
+
+    async fn maintain_node(
+        &self,
+        request: Request<v1::MaintainRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let request = request.into_inner();
+        let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
+        let command = RingCommand::Maintain {
+            node,
+            for_ms: request.for_ms,
+            accept: request.accept,
+        };
+        let answer = self
+            .change(call, &request.request_id, &request.ring, command)
+            .await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn ok_to_restart(
+        &self,
+        request: Request<v1::OkToRestartRequest>,
+    ) -> Answer<v1::OkToRestartResponse> {
+        let call = Call::of(&self.context, &request);
+        Ok(Response::new(
+            self.restart(call, request.into_inner()).await?,
+        ))
     }
 
     async fn abort_change(

@@ -5,6 +5,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod agent;
+mod changes;
 mod pass_on;
 mod reports;
 mod show;

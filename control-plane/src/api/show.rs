@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use annulus_membership::{
-    ChangePhase, ChangeRecord, NodeReport, Reports, RingCommand, RingState, State, TransitionState,
-    waiting_for,
+    ChangePhase, ChangeRecord, NodeReport, PinKind, Reports, RingCommand, RingState, Spans, State,
+    TransitionState, waiting_for,
 };
 use annulus_proto::{convert, v1};
 use annulus_ring::{NodeId, RingName, Slot, Step};
@@ -47,7 +47,7 @@ pub(super) fn ring(
             w: replication.w.into(),
             r: replication.r.into(),
             founded: ring.founded,
-            nodes: nodes(ring, reports, now_ms),
+            nodes: nodes(ring, state.ring_time_ms, reports, now_ms),
             changes: ring
                 .changes
                 .iter()
@@ -87,8 +87,25 @@ pub(super) fn ring(
             grace_ms: ring.config.grace_ms,
             paused: ring.paused.as_ref().map(|brake| brake.reason.clone()),
             held: ring.held.as_ref().map(|brake| brake.reason.clone()),
+            pins: pins(ring),
         }
     })
+}
+
+fn pins(ring: &RingState) -> Vec<v1::PinStatus> {
+    let status = |((node, kind), slots): ((&NodeId, PinKind), Spans)| v1::PinStatus {
+        node: node.to_string(),
+        owner: kind == PinKind::Owner,
+        slots: slots
+            .0
+            .iter()
+            .map(|(first, last)| v1::SlotSpan {
+                first: first.0,
+                last: last.0,
+            })
+            .collect(),
+    };
+    ring.pins.by_node().into_iter().map(status).collect()
 }
 
 /// Members by the epoch they adopted, sorted; 0: nothing said on a link to this leader.
@@ -115,7 +132,16 @@ fn nodes_at(ring: &RingState, reports: Option<&Reports>) -> Vec<v1::EpochCount> 
 }
 
 /// Registered nodes and members, by id.
-fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::NodeStatus> {
+fn nodes(
+    ring: &RingState,
+    ring_time_ms: u64,
+    reports: Option<&Reports>,
+    now_ms: u64,
+) -> Vec<v1::NodeStatus> {
+    let left_ms = |node: &NodeId| {
+        let maintenance = ring.maintenance.get(node)?;
+        Some(maintenance.until_ms.saturating_sub(ring_time_ms))
+    };
     let shares = ring.shares();
     let mut nodes: Vec<v1::NodeStatus> = ring
         .members
@@ -133,6 +159,7 @@ fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::No
                 member: true,
                 replica_ranges: replicas,
                 owned_ranges: owned,
+                maintenance_left_ms: left_ms(&member.node_id),
                 ..v1::NodeStatus::default()
             }
         })
@@ -166,7 +193,11 @@ fn nodes(ring: &RingState, reports: Option<&Reports>, now_ms: u64) -> Vec<v1::No
                 .members
                 .values()
                 .find(|member| member.node_id.as_str() == node.node_id);
-            node.word = member.map(|member| reports.word(member, now_ms).as_str().to_owned());
+            node.word = member.map(|member| {
+                let word = reports.word(member, now_ms).as_str();
+                let maintained = ring.maintenance.contains_key(&member.node_id);
+                if maintained { "maintenance" } else { word }.to_owned()
+            });
         }
     }
     nodes
@@ -183,7 +214,12 @@ fn change(id: u64, record: &ChangeRecord) -> v1::ChangeStatus {
     v1::ChangeStatus {
         id,
         kind: record.change.kind().to_owned(),
-        node: record.change.node().to_string(),
+        node: record
+            .change
+            .node()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        about: record.change.about(),
         state: state.into(),
         reason,
     }
@@ -339,6 +375,7 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::HandOver(_) => "hand_over",
         RingCommand::Abort { .. } => "abort",
         RingCommand::Availability { .. } => "availability",
+        RingCommand::Maintain { .. } => "maintain",
         RingCommand::Pause { .. } => "pause",
         RingCommand::Hold { .. } => "hold",
         RingCommand::Settle => "settle",

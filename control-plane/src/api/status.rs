@@ -216,6 +216,8 @@ fn code_of(rejection: &Rejection) -> Code {
         Rejection::SlotBits { .. }
         | Rejection::Replication(_)
         | Rejection::TickTooLong { .. }
+        | Rejection::MaintenanceTime { .. }
+        | Rejection::BadSlots { .. }
         | Rejection::BadReason { .. } => Code::InvalidArgument,
         Rejection::UnknownRing { .. }
         | Rejection::NotRegistered { .. }
@@ -223,6 +225,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownChange { .. }
         | Rejection::NoTransition { .. }
         | Rejection::NoWave { .. }
+        | Rejection::NotPinned { .. }
+        | Rejection::UnknownZone { .. }
         | Rejection::NoSuchCopy { .. } => Code::NotFound,
         Rejection::RingExists { .. }
         | Rejection::AlreadyFounded { .. }
@@ -231,6 +235,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::AlreadyDraining { .. } => Code::AlreadyExists,
         Rejection::TooManyRings { .. }
         | Rejection::TooManyMembers { .. }
+        | Rejection::TooManyPins { .. }
         | Rejection::QueueFull { .. } => Code::ResourceExhausted,
         Rejection::StaleLayout { .. } | Rejection::StaleTarget => Code::Aborted,
         Rejection::NotInitialised
@@ -268,6 +273,20 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::TooLateToReplan { .. }
         | Rejection::NothingToReplan { .. }
         | Rejection::SameWeight { .. }
+        | Rejection::SamePins { .. }
+        | Rejection::SameZone { .. }
+        | Rejection::NotMaintained { .. }
+        | Rejection::TooManyAway { .. }
+        | Rejection::SameReplication { .. }
+        | Rejection::RfNeedsNodes { .. }
+        | Rejection::CarriesAll { .. }
+        | Rejection::ZoneShortens { .. }
+        | Rejection::ZoneLost { .. }
+        | Rejection::ZoneHoldsAll { .. }
+        | Rejection::PinWeight { .. }
+        | Rejection::OwnerPinned { .. }
+        | Rejection::Pinned { .. }
+        | Rejection::NoRoomForPin { .. }
         | Rejection::ReplacementZone { .. }
         | Rejection::ReplacementWeight { .. }
         | Rejection::Paused { .. }

@@ -215,6 +215,7 @@ impl Cluster {
             false,
         );
         self.snapshot.transition = step.map(|step| Transition {
+            replication: None,
             id: annulus_ring::TransitionId(1),
             step,
             target: vec![annulus_ring::SlotChange {

@@ -89,7 +89,8 @@ pub(super) fn settle(ring: &RingState) -> Result<Decision, Rejection> {
 
 /// Ring time until the soak is over.
 pub(crate) fn soak_left_ms(ring: &RingState, transition: &TransitionState, now_ms: u64) -> u64 {
-    if transition.settle_now {
+    // Where no list changed there is nothing to go back to.
+    if transition.settle_now || transition.target.is_empty() {
         return 0;
     }
     (transition.step_since_ms + ring.config.soak_ms).saturating_sub(now_ms)

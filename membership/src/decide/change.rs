@@ -26,8 +26,9 @@ pub(super) fn decide(
     if waiting >= MAX_QUEUE {
         return Err(Rejection::QueueFull { limit: MAX_QUEUE });
     }
-    fold::preflight(ring, &fold::after_queue(ring), change)?;
-    let mut notes = Vec::new();
+    let before = fold::after_queue(ring);
+    fold::preflight(ring, &before, change)?;
+    let mut notes = fold::price(ring, &before, change);
     if !ring.founded {
         notes.push("collected: it becomes a member when the ring is founded".to_owned());
     } else if let Some(transition) = &ring.transition {

@@ -8,14 +8,15 @@ use super::{
     hand_over::{handle, in_order, reordered},
 };
 use crate::{
-    Burial, Event, MAX_FAILOVER, NodeEvidence, Rejection, RingState, Wave, WaveFault, WaveId, fold,
+    Burial, Event, MAX_FAILOVER, NodeEvidence, Rejection, RingState, Wave, WaveFault, WaveId,
+    burial,
 };
 
-/// How many members of a list must refuse and give their tails: [`fold::quorum`]; of a range that
+/// How many members of a list must refuse and give their tails: [`burial::quorum`]; of a range that
 /// an operator gave up as possibly lost, those that are left.
 pub(crate) fn needed(ring: &RingState, slot: Slot) -> usize {
-    let given_up = |(_, burial): (&NodeId, &Burial)| burial.lost.binary_search(&slot).is_ok();
-    let quorum = fold::quorum(ring, slot);
+    let given_up = |(_, burial): (&NodeId, &Burial)| burial.lost.contains(slot);
+    let quorum = burial::quorum(ring, slot);
     if !ring.burials().any(given_up) {
         return quorum;
     }

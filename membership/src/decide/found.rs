@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_ring::{MemberState, NodeId, RingName, SlotChange, Zone};
+use annulus_ring::{MemberState, NodeId, RingName, SlotChange, Zone, place::Rules};
 
 use super::{Decision, target};
 use crate::{Change, ChangePhase, Event, Founder, Rejection, RingState, fold};
@@ -80,7 +80,7 @@ pub(super) fn decide(
             zones.len()
         ));
     }
-    target::check(ring, &target::of(&members), lists)?;
+    target::check(ring, &target::of(&members), &Rules::default(), false, lists)?;
     let changes = ring
         .changes
         .iter()
@@ -110,7 +110,12 @@ pub(crate) fn collected(ring: &RingState) -> Vec<NodeId> {
             Change::Drain { .. }
             | Change::Remove { .. }
             | Change::Weight { .. }
-            | Change::Replace { .. } => None,
+            | Change::Replace { .. }
+            | Change::Pin { .. }
+            | Change::Unpin { .. }
+            | Change::Zone { .. }
+            | Change::DrainZone { .. }
+            | Change::Replication { .. } => None,
         })
         .collect();
     nodes.into_iter().collect()

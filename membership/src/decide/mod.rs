@@ -9,6 +9,7 @@ mod change;
 mod failover;
 mod found;
 mod hand_over;
+mod maintain;
 mod permit;
 mod register;
 mod replan;
@@ -218,6 +219,11 @@ fn decide_ring(
             incarnation,
             availability,
         } => brake::availability(ring, node, *incarnation, *availability),
+        RingCommand::Maintain {
+            node,
+            for_ms,
+            accept,
+        } => maintain::decide(ring, now_ms, node, *for_ms, *accept),
         RingCommand::Pause { reason } => brake::pause(ring, reason.as_ref()),
         RingCommand::Hold { reason } => brake::hold(ring, reason.as_ref()),
         RingCommand::Permit { copies, evidence } => permit::permit(ring, now_ms, copies, evidence),

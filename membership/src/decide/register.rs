@@ -44,6 +44,8 @@ pub(super) fn register(
         endpoint: registration.endpoint.clone(),
         zone: registration.zone.clone(),
         weight: registration.weight,
+        former_zones: Vec::new(),
+        former_weights: Vec::new(),
     };
     Ok(vec![Event::Registered {
         node: node.clone(),

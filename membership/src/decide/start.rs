@@ -28,19 +28,23 @@ pub(super) fn decide(
     if base_layout_epoch != ring.layout_epoch || fold.accepted != changes {
         return Err(Rejection::StaleTarget);
     }
+    let requorum = fold.requorum(ring);
+    let rules = fold.rules(ring);
     let mut events: Vec<Event> = fold
         .refused
         .into_iter()
         .map(|(id, rejection)| Event::ChangeRefused { id, rejection })
         .collect();
     if !changes.is_empty() {
-        target::check(ring, &fold.candidates, lists)?;
+        target::check(ring, &fold.candidates, &rules, requorum.is_some(), lists)?;
         events.push(Event::TransitionStarted {
             id: ring.last_transition.next(),
             changes: changes.to_vec(),
             joiners: fold.joiners,
             leavers: fold.leavers,
             weights: fold.weights,
+            afterwards: fold.afterwards,
+            requorum,
             target: lists.to_vec(),
         });
     }

@@ -6,7 +6,9 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
-use annulus_membership::{Burial, Change, ChangeId, Outcome, Rejection, RingCommand};
+use annulus_membership::{
+    Burial, Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans, restart,
+};
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
 
 struct Stage {
@@ -15,6 +17,10 @@ struct Stage {
     answers: String,
     /// The leader's last word for a node, as shown.
     word: &'static str,
+    /// Once a scenario moves nodes between zones.
+    shows_zones: bool,
+    /// Once a scenario changes it.
+    shows_replication: bool,
 }
 
 impl Stage {
@@ -65,11 +71,8 @@ impl Stage {
             "remove" => self.change(Change::Remove {
                 node: NodeId::new(words[1]).unwrap(),
                 burial: Burial {
-                    lost: option("lost").map_or(Vec::new(), |slots| {
-                        slots
-                            .split(',')
-                            .map(|slot| Slot(number(slot) as u32))
-                            .collect()
+                    lost: option("lost").map_or_else(Spans::default, |slots| {
+                        Spans::of(slots.split(',').map(|slot| Slot(number(slot) as u32)))
                     }),
                     stopped: option("stopped").map(str::to_owned),
                 },
@@ -78,6 +81,49 @@ impl Stage {
                 node: NodeId::new(words[1]).unwrap(),
                 weight: Weight::new(number(words[2]) as u32).unwrap(),
             }),
+            "pin" => self.change(Change::Pin {
+                node: NodeId::new(words[1]).unwrap(),
+                slots: spans(words[2]),
+                kind: match words.get(3) {
+                    None => PinKind::Member,
+                    Some(word) => {
+                        assert_eq!(*word, "owner");
+                        PinKind::Owner
+                    }
+                },
+            }),
+            "unpin" => self.change(Change::Unpin {
+                node: NodeId::new(words[1]).unwrap(),
+                slots: words.get(2).map(|word| spans(word)),
+            }),
+            "zone" => self.change(Change::Zone {
+                node: NodeId::new(words[1]).unwrap(),
+                zone: Zone::new(words[2]).unwrap(),
+                accept: words.last() == Some(&"accept"),
+            }),
+            "replication" => self.change(Change::Replication {
+                to: annulus_ring::Replication {
+                    rf: number(words[1]) as u8,
+                    w: number(words[2]) as u8,
+                    r: number(words[3]) as u8,
+                },
+                accept: words.last() == Some(&"accept"),
+            }),
+            "drain-zone" => self.change(Change::DrainZone {
+                zone: Zone::new(words[1]).unwrap(),
+                accept: words.last() == Some(&"accept"),
+            }),
+            "restart" => {
+                let node = NodeId::new(words[1]).unwrap();
+                let said = &mut self.world().nodes.get_mut(&node).unwrap().registration;
+                if let Some(zone) = option("zone") {
+                    said.zone = Zone::new(zone).unwrap();
+                }
+                if let Some(weight) = option("weight") {
+                    said.weight = Weight::new(number(weight) as u32).unwrap();
+                }
+                self.world().link(&node)
+            }
             "drain" => self.change(Change::Drain {
                 node: NodeId::new(words[1]).unwrap(),
             }),
@@ -93,6 +139,36 @@ impl Stage {
                 } else {
                     RingCommand::Hold { reason }
                 })
+            }
+            "maintain" => {
+                let command = RingCommand::Maintain {
+                    node: NodeId::new(words[1]).unwrap(),
+                    for_ms: option("for").map(|seconds| number(seconds) * 1_000),
+                    accept: words.last() == Some(&"accept"),
+                };
+                self.command(command)
+            }
+            "ok-to-restart" => {
+                let world = self.world.as_mut().unwrap();
+                let nodes = words[1..].iter().map(|id| NodeId::new(*id).unwrap());
+                let up = restart::up(world.ring_state(), &world.reports, world.now_ms);
+                let answer = restart::batches(world.ring_state(), up, &nodes.collect());
+                answer.map(|answer| {
+                    let together = if answer.together { "together" } else { "apart" };
+                    writeln!(self.answers, "{together}: {:?}", answer.batches).unwrap();
+                    for blocked in answer.blocked {
+                        writeln!(self.answers, "blocked: {blocked:?}").unwrap();
+                    }
+                })
+            }
+            "waits" => {
+                let world = self.world.as_ref().unwrap();
+                let (state, ring) = (&world.state, world.ring_state());
+                let told =
+                    annulus_membership::waiting_for(state, ring, &world.reports, world.now_ms);
+                told.iter()
+                    .for_each(|line| writeln!(self.answers, "{line}").unwrap());
+                Ok(())
             }
             "resume" => self.command(RingCommand::Pause { reason: None }),
             "unhold" => self.command(RingCommand::Hold { reason: None }),
@@ -208,6 +284,9 @@ impl Stage {
         let mut members = String::new();
         for member in ring.members.values() {
             write!(members, "  {} {}", member.node_id, member.state).unwrap();
+            if self.shows_zones {
+                write!(members, " in {}", member.zone).unwrap();
+            }
             if member.weight.get() != 100 {
                 write!(members, " ({})", member.weight).unwrap();
             }
@@ -233,6 +312,11 @@ impl Stage {
             )
             .unwrap();
         }
+        let replication = ring.replication();
+        if self.shows_replication {
+            let annulus_ring::Replication { rf, w, r } = replication;
+            write!(text, "  rf {rf} w {w} r {r}").unwrap();
+        }
         text.push('\n');
         for (id, record) in &ring.changes {
             use annulus_membership::ChangePhase::{Aborted, Done, Queued, Refused, Running};
@@ -243,8 +327,19 @@ impl Stage {
                 Aborted => "aborted".to_owned(),
                 Refused(why) => format!("refused {}", why.name()),
             };
-            let (kind, node) = (record.change.kind(), record.change.node());
-            writeln!(text, "  change {id} ({kind} {node}) {phase}").unwrap();
+            let change = &record.change;
+            let about = change
+                .node()
+                .map_or_else(|| change.about(), NodeId::to_string);
+            writeln!(text, "  change {id} ({} {about}) {phase}", change.kind()).unwrap();
+        }
+        for ((node, kind), slots) in ring.pins.by_node() {
+            let owner = if kind == PinKind::Owner {
+                " as owner"
+            } else {
+                ""
+            };
+            writeln!(text, "  pinned to {node}{owner}: slots {slots}").unwrap();
         }
         for copies in &ring.retained {
             let (node, kept, permitted) = (&copies.node, &copies.kept, &copies.permitted);
@@ -262,14 +357,22 @@ impl Stage {
                 .map(|handle| ring.by_handle(*handle).unwrap().node_id.as_str());
             ids.collect::<Vec<_>>().join(" ")
         };
+        let quorums = ring.quorums();
         for slot in ring.slots.slots() {
             let sets = ring.sets(slot);
             let mut line = format!("  slot {slot}  read {}", names(sets.read_set()));
             if sets.write_set().as_slice() != sets.read_set() {
                 write!(line, "  write {}", names(&sets.write_set())).unwrap();
             }
-            if sets.groups().len() > 1 {
-                let groups: Vec<_> = sets.groups().into_iter().map(names).collect();
+            let groups = sets.groups(quorums);
+            if quorums.old.w != quorums.new.w {
+                let named = |group: &annulus_ring::Group<'_>| {
+                    format!("{} of [{}]", group.need, names(group.list))
+                };
+                let groups: Vec<_> = groups.iter().map(named).collect();
+                write!(line, "  ack by {}", groups.join(" and ")).unwrap();
+            } else if groups.len() > 1 {
+                let groups: Vec<_> = groups.iter().map(|group| names(group.list)).collect();
                 write!(line, "  ack by w of [{}]", groups.join("] and [")).unwrap();
             }
             if self.shown.get(&slot) != Some(&line) {
@@ -281,6 +384,16 @@ impl Stage {
     }
 }
 
+/// `3,5-7`, or whatever was written, as it was written.
+fn spans(text: &str) -> Spans {
+    let slot = |text: &str| Slot(text.parse().unwrap());
+    let span = |text: &str| match text.split_once('-') {
+        Some((first, last)) => (slot(first), slot(last)),
+        None => (slot(text), slot(text)),
+    };
+    Spans(text.split(',').map(span).collect())
+}
+
 /// Runs a scenario's commands and writes what is seen after each block.
 fn play(script: &str) -> String {
     let mut stage = Stage {
@@ -288,6 +401,8 @@ fn play(script: &str) -> String {
         shown: BTreeMap::new(),
         answers: String::new(),
         word: "up",
+        shows_replication: script.lines().any(|line| line.starts_with("replication ")),
+        shows_zones: script.lines().any(|line| line.starts_with("zone ")),
     };
     let mut output = String::new();
     let mut expecting = false;

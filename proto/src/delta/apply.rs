@@ -1,7 +1,8 @@
 //! The reader's side: the sections that a delta leads to, not yet verified.
 
 use annulus_ring::{
-    Checksum, Epoch, Generation, SlotChange, SlotTable, placement, slots::SLOT_BITS,
+    Checksum, Epoch, Generation, SlotChange, SlotTable, placement,
+    slots::{MAX_RF, SLOT_BITS},
 };
 use bytes::Bytes;
 use prost::Message as _;
@@ -47,15 +48,24 @@ pub(super) fn sections(
         slots: table,
         target: Vec::new(),
     };
-    if header.transition.is_some() {
-        let rf = usize::from(slots.rf());
+    if let Some(transition) = &header.transition {
+        let rf = match &transition.replication {
+            Some(new) => usize::try_from(new.rf).unwrap_or(usize::MAX),
+            None => slots.rf().into(),
+        };
+        if !(1..=usize::from(MAX_RF)).contains(&rf) {
+            return shape("an rf that no ring has");
+        }
         let given = match &delta.target {
             Some(target) => Some(pairs::unpack(target, rf, slots.slot_count())?),
             None => None,
         };
         let target: &[SlotChange] = match (&given, &base.transition) {
             (Some(target), _) => target,
-            (None, Some(transition)) => &transition.target,
+            (None, Some(transition)) if usize::from(base.quorums().new.rf) == rf => {
+                &transition.target
+            }
+            (None, Some(_)) => return shape("another rf than its base has, without the lists"),
             (None, None) => return shape("a transition without its target"),
         };
         sections.extend(target_sections(target, rf));
@@ -144,7 +154,10 @@ fn slot_sections(held: Held<'_>, delta: &v1::Delta) -> Result<(Vec<Bytes>, SlotT
     let slots = &held.snapshot.layout.slots;
     let (rf, count) = (usize::from(slots.rf()), slots.slot_count());
     let mut changes = match (delta.settled, &held.snapshot.transition) {
-        (true, Some(transition)) => transition.target.clone(),
+        (true, Some(transition)) if held.snapshot.quorums().new.rf == slots.rf() => {
+            transition.target.clone()
+        }
+        (true, Some(_)) => return shape("a target of another rf has settled"),
         (true, None) => return shape("a target has settled that the base has not"),
         (false, _) => Vec::new(),
     };

@@ -30,8 +30,11 @@ pub fn between(base: Held<'_>, new: Held<'_>) -> Option<v1::Delta> {
         .as_ref()
         .map(|transition| &transition.target)
         .filter(|target| {
+            // Lists of another width are packed anew, even if they are the same.
             let before = from.transition.as_ref();
-            before.is_none_or(|before| before.target != **target)
+            before.is_none_or(|before| {
+                before.target != **target || from.quorums().new.rf != to.quorums().new.rf
+            })
         });
     let delta = v1::Delta {
         base: Some(v1::EpochRef {
@@ -46,7 +49,7 @@ pub fn between(base: Held<'_>, new: Held<'_>) -> Option<v1::Delta> {
         removed: removed(from, to),
         settled,
         slots: (!changed.is_empty()).then(|| pairs::pack(&changed, rf)),
-        target: target.map(|target| pairs::pack(target, rf)),
+        target: target.map(|target| pairs::pack(target, to.quorums().new.rf.into())),
     };
     let full: usize = new.bytes.sections.iter().map(Bytes::len).sum();
     (delta.encoded_len() <= full / 2).then_some(delta)
@@ -57,7 +60,10 @@ pub fn between(base: Held<'_>, new: Held<'_>) -> Option<v1::Delta> {
 fn changed(from: &Snapshot, to: &Snapshot) -> (bool, Vec<SlotChange>) {
     let changed = placement::diff(&from.layout.slots, &to.layout.slots);
     match &from.transition {
-        Some(transition) if !changed.is_empty() => {
+        // Lists of another width do not fit the base's table.
+        Some(transition)
+            if !changed.is_empty() && from.quorums().new.rf == to.layout.slots.rf() =>
+        {
             let mut settled = from.layout.slots.clone();
             placement::apply(&mut settled, &transition.target);
             let rest = placement::diff(&settled, &to.layout.slots);

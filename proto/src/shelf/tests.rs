@@ -29,6 +29,7 @@ fn snapshot(epoch: u64, transition: Option<u64>) -> Snapshot {
         },
         members: Vec::new(),
         transition: transition.map(|id| Transition {
+            replication: None,
             id: TransitionId(id),
             step: Step::Prepared,
             target: vec![SlotChange {

@@ -133,23 +133,7 @@ fn empty_layout(header: &v1::SnapshotHeader, epoch: Epoch) -> Result<Layout, Dec
         .hash
         .parse()
         .map_err(|source| DecodeError::UnknownHash { epoch, source })?;
-    let small = |field: &'static str, found: u32, expected: &'static str, limit: u8| {
-        let value = u8::try_from(found)
-            .ok()
-            .filter(|value| (1..=limit).contains(value));
-        let wrong = ConvertError::Value {
-            field,
-            found: found.into(),
-            expected,
-        };
-        self::field(0, value.ok_or(wrong))
-    };
-    // Bounded before anything is allocated by them.
-    let replication = Replication {
-        rf: small("rf", header.rf, "1 to 7", MAX_RF)?,
-        w: small("w", header.w, "1 to 7", MAX_RF)?,
-        r: small("r", header.r, "1 to 7", MAX_RF)?,
-    };
+    let replication = replication(header.rf, header.w, header.r)?;
     let bits = small("slot_bits", header.slot_bits, "1 to 20", *SLOT_BITS.end())?;
     Ok(Layout {
         placement_version: header.placement_version,
@@ -241,7 +225,7 @@ impl Reader<'_> {
                 });
             }
             let mut slot = Slot(found.first);
-            self.lists(at, &found.handles, found.bits, count, |list| {
+            lists(at, &found.handles, (found.bits, self.rf), count, |list| {
                 table.set(slot, &list);
                 slot.0 += 1;
             })?;
@@ -263,6 +247,10 @@ impl Reader<'_> {
             expected: "1 to 7",
         };
         let step = field(0, step.ok_or(wrong))?;
+        let replication = match &header.replication {
+            Some(new) => Some(replication(new.rf, new.w, new.r)?),
+            None => None,
+        };
         let changed = header.changed_slots as usize;
         if changed > slot_count {
             return Err(DecodeError::Shape {
@@ -276,7 +264,12 @@ impl Reader<'_> {
                 return Err(DecodeError::Shape { section: 0, what });
             }
             let id = TransitionId(header.id);
-            return Ok(Transition { id, step, target });
+            return Ok(Transition {
+                id,
+                step,
+                target,
+                replication,
+            });
         }
         let mut target = Vec::with_capacity(changed);
         while target.len() < changed {
@@ -287,7 +280,8 @@ impl Reader<'_> {
                 return Err(DecodeError::Shape { section: at, what });
             }
             let mut slots = found.slots.iter();
-            self.lists(at, &found.handles, found.bits, count, |to| {
+            let rf = replication.map_or(self.rf, |new| new.rf.into());
+            lists(at, &found.handles, (found.bits, rf), count, |to| {
                 target.extend(slots.next().map(|slot| SlotChange {
                     slot: Slot(*slot),
                     to,
@@ -298,24 +292,49 @@ impl Reader<'_> {
             id: TransitionId(header.id),
             step,
             target,
+            replication,
         })
     }
+}
 
-    fn lists(
-        &self,
-        section: usize,
-        handles: &[u8],
-        bits: u32,
-        count: usize,
-        take: impl FnMut(List),
-    ) -> Result<(), DecodeError> {
-        packing::unpack(handles, bits, self.rf, count, take).map_err(|damage: Damage| {
-            DecodeError::Shape {
-                section,
-                what: damage.as_str(),
-            }
-        })
-    }
+/// Unpacks lists, given bits of a handle and rf.
+fn lists(
+    section: usize,
+    handles: &[u8],
+    (bits, rf): (u32, usize),
+    count: usize,
+    take: impl FnMut(List),
+) -> Result<(), DecodeError> {
+    packing::unpack(handles, bits, rf, count, take).map_err(|damage: Damage| DecodeError::Shape {
+        section,
+        what: damage.as_str(),
+    })
+}
+
+/// Bounded before anything is allocated by them.
+fn replication(rf: u32, w: u32, r: u32) -> Result<Replication, DecodeError> {
+    Ok(Replication {
+        rf: small("rf", rf, "1 to 7", MAX_RF)?,
+        w: small("w", w, "1 to 7", MAX_RF)?,
+        r: small("r", r, "1 to 7", MAX_RF)?,
+    })
+}
+
+fn small(
+    field: &'static str,
+    found: u32,
+    expected: &'static str,
+    limit: u8,
+) -> Result<u8, DecodeError> {
+    let value = u8::try_from(found)
+        .ok()
+        .filter(|value| (1..=limit).contains(value));
+    let wrong = ConvertError::Value {
+        field,
+        found: found.into(),
+        expected,
+    };
+    self::field(0, value.ok_or(wrong))
 }
 
 /// A member, and whether its state is known here.

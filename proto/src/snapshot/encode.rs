@@ -19,6 +19,7 @@ pub fn encode(snapshot: &Snapshot) -> Encoded {
     );
     sections.extend(slot_sections(&snapshot.layout.slots));
     if let Some(transition) = &snapshot.transition {
+        let rf = transition.replication.map_or(rf, |new| new.rf.into());
         sections.extend(target_sections(&transition.target, rf));
     }
     let transition = snapshot.transition.as_ref().map(|transition| transition.id);
@@ -56,6 +57,11 @@ fn header(snapshot: &Snapshot) -> v1::SnapshotHeader {
                 id: transition.id.0,
                 step: transition.step.number().into(),
                 changed_slots: transition.target.len() as u32,
+                replication: transition.replication.map(|new| v1::ReplicationHeader {
+                    rf: new.rf.into(),
+                    w: new.w.into(),
+                    r: new.r.into(),
+                }),
             }),
         signature: Bytes::new(),
     }

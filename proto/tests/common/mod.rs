@@ -66,6 +66,7 @@ pub fn small() -> Snapshot {
         },
         members: vec![member("a", 0), member("b", 1), member("c", 2)],
         transition: Some(Transition {
+            replication: None,
             id: TransitionId(1),
             step: Step::Writing,
             target: vec![SlotChange {
@@ -101,6 +102,7 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
         });
         let transition =
             (any::<u64>(), 1..=7_u8, target).prop_map(|(id, step, target)| Transition {
+                replication: None,
                 id: TransitionId(id),
                 step: Step::from_number(step).unwrap(),
                 target,

@@ -26,7 +26,7 @@ pub(super) fn balance(work: &mut Work<'_>) -> u64 {
     let mut steps = MAX_STEPS;
     // Balance is never worth a list that none of its old members is in: nobody could take it
     // over. With one replica there is no other way, and the gainer is the successor.
-    let keep = if work.spread.rf == 1 {
+    let keep = if work.single && work.spread.rf == 1 {
         Keep::Nothing
     } else {
         Keep::Successor

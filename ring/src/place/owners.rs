@@ -1,9 +1,9 @@
 //! Who is first: balancing owners by weight inside given lists.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    filled, handles, quota, scatter,
+    Pin, filled, handles, quota, scatter,
     work::{Node, Row, Work, index_by_handle, slot},
 };
 use crate::{Handle, Slot, SlotTable};
@@ -42,9 +42,10 @@ pub(super) fn finish(current: &SlotTable, work: &Work<'_>) -> SlotTable {
             } else {
                 &ordered[..]
             };
+            let pinned = work.pins.owner(at).filter(|node| from.contains(node));
             choices.push(Choice {
                 slot: slot(at),
-                from: from.into(),
+                from: pinned.map_or_else(|| from.into(), |node| Row::from_slice(&[node])),
                 owner: None,
             });
         }
@@ -60,25 +61,33 @@ pub(super) fn finish(current: &SlotTable, work: &Work<'_>) -> SlotTable {
         }
     }
 
-    let mut table = SlotTable::empty(current.bits(), current.rf());
+    let mut table = SlotTable::empty(current.bits(), work.spread.rf as u8);
     for (at, row) in rows.iter().enumerate() {
         table.set(slot(at), &handles(nodes, row));
     }
     table
 }
 
-/// See [`super::even_owners`].
-pub(super) fn even(table: &SlotTable, nodes: &[Node]) -> Vec<(Slot, Handle)> {
+/// See [`super::even_owners_with`].
+pub(super) fn even(table: &SlotTable, nodes: &[Node], pinned: &[Pin]) -> Vec<(Slot, Handle)> {
     let index = index_by_handle(nodes);
     let known = |handle: &Handle| *index.get(handle.index())?;
+    let pinned: BTreeMap<Slot, u16> = pinned
+        .iter()
+        .filter_map(|pin| Some((pin.slot, known(&pin.handle)?)))
+        .collect();
     let (mut owned, mut replicas) = (vec![0_u32; nodes.len()], vec![0_u32; nodes.len()]);
     let mut choices = Vec::new();
     for slot in table.slots() {
         let list = table.list(slot);
-        let from: Row = list.iter().filter_map(known).collect();
+        let mut from: Row = list.iter().filter_map(known).collect();
         from.iter()
             .for_each(|node| replicas[usize::from(*node)] += 1);
-        let owner = list.first().and_then(known);
+        let mut owner = list.first().and_then(known);
+        if let Some(node) = pinned.get(&slot).filter(|node| from.contains(node)) {
+            owner = owner.filter(|owner| owner == node);
+            from = Row::from_slice(&[*node]);
+        }
         if let Some(owner) = owner {
             owned[usize::from(owner)] += 1;
         }

@@ -42,7 +42,9 @@ pub(super) struct Work<'a> {
     /// Per node: slots that it holds or once held.
     holds: Vec<Vec<u32>>,
     order: Order,
-    pins: &'a Pins,
+    pub pins: &'a Pins,
+    /// The table started from has lists of one: nobody but a gainer can follow an owner.
+    pub single: bool,
 }
 
 impl<'a> Work<'a> {
@@ -83,6 +85,7 @@ impl<'a> Work<'a> {
             holds,
             order,
             pins,
+            single: table.rf() == 1,
         };
         for slot in pins.slots() {
             for node in pins.row(slot) {

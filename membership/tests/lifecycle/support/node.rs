@@ -232,30 +232,40 @@ impl Node {
                         ..base
                     });
                 }
+                self.compare_live(&mut report, view, slot, digest);
                 continue;
             }
-            let base = SlotReport {
-                slot,
-                ..SlotReport::default()
-            };
-            if self.verify.contains(&slot) {
+            self.compare_live(&mut report, view, slot, digest);
+        }
+        report
+    }
+
+    /// Digests of live copies: as a member that was asked, and as the owner for each member.
+    fn compare_live(
+        &self,
+        report: &mut Report,
+        view: &Snapshot,
+        slot: Slot,
+        digest: Option<(Position, [u8; 32], u64)>,
+    ) {
+        let sets = view.sets(slot);
+        let base = SlotReport {
+            slot,
+            digest,
+            ..SlotReport::default()
+        };
+        if self.verify.contains(&slot) {
+            report.slots.push(base.clone());
+        }
+        if sets.owner() == self.handle() {
+            for replica in sets.old.iter().skip(1) {
+                let peer = view.member_by_handle(*replica).unwrap().node_id.clone();
                 report.slots.push(SlotReport {
-                    digest,
+                    for_gainer: Some(peer),
                     ..base.clone()
                 });
             }
-            if sets.owner() == Some(me) {
-                for replica in sets.old.iter().skip(1) {
-                    let peer = view.member_by_handle(*replica).unwrap().node_id.clone();
-                    report.slots.push(SlotReport {
-                        digest,
-                        for_gainer: Some(peer),
-                        ..base.clone()
-                    });
-                }
-            }
         }
-        report
     }
 }
 

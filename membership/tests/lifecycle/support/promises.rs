@@ -151,6 +151,7 @@ fn view(ring: &RingState) -> impl PartialEq + std::fmt::Debug {
         .as_ref()
         .map(|t| (t.id, t.step, t.target.clone()));
     (
+        ring.quorums(),
         ring.members.clone(),
         ring.slots.clone(),
         transition,
