@@ -31,8 +31,14 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let asked = Asked::of(ring, "join", node);
             follow(global, &admin, asked, accepted, &change).await
         }
-        NodeCommand::Drain { ring, node, change } => {
-            let accepted = admin.drain(&ring, &node, change.expect_layout).await?;
+        NodeCommand::Drain {
+            ring,
+            node,
+            steps,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.drain(&ring, &node, steps, expected).await?;
             let asked = Asked {
                 leaves: vec![node.clone()],
                 ..Asked::of(ring, "drain", node)
@@ -59,10 +65,11 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             ring,
             node,
             weight,
+            steps,
             change,
         } => {
             let expected = change.expect_layout;
-            let accepted = admin.weight(&ring, &node, weight, expected).await?;
+            let accepted = admin.weight(&ring, &node, weight, steps, expected).await?;
             let asked = Asked::of(ring, "weight", node);
             follow(global, &admin, asked, accepted, &change).await
         }
@@ -98,7 +105,9 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             };
             render::print(global.output, &Done::new(&ring, what, &answer))
         }
-        NodeCommand::OkToRestart { ring, nodes } => restart::run(global, &admin, &ring, &nodes).await,
+        NodeCommand::OkToRestart { ring, nodes } => {
+            restart::run(global, &admin, &ring, &nodes).await
+        }
         NodeCommand::Abort { ring, change } => {
             let aborted = admin.abort(&ring, change).await?;
             // The answer to an abort accepts no new change; what it is about is the old one.

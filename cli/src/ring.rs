@@ -42,6 +42,10 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
         }
+        RingCommand::Convert { ring, hash, layout } => {
+            let done = admin.convert(&ring, hash, layout).await?;
+            print_done(global, &ring, "converted", &done)
+        }
         RingCommand::Replication { ring, args } => {
             let accepted = admin.replication(&ring, &args).await?;
             let (rf, w, r) = (args.rf, args.w(), args.r());
@@ -135,9 +139,15 @@ async fn slots_of(global: &Global, ring: &RingName, ranges: &RangeArgs) -> Resul
     }
     let snapshot = newest_snapshot(global, ring).await?;
     let lookup = Lookup::compile(snapshot).map_err(|error| {
-        Failure::failed(error, "ask another server with --endpoints, and report this")
+        Failure::failed(
+            error,
+            "ask another server with --endpoints, and report this",
+        )
     })?;
-    let slots = ranges.key.iter().map(|key| lookup.slot(key.as_encoded_bytes()));
+    let slots = ranges
+        .key
+        .iter()
+        .map(|key| lookup.slot(key.as_encoded_bytes()));
     Ok(named.with(slots))
 }
 

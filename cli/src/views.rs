@@ -524,7 +524,11 @@ impl RingView {
         }
         for pin in &self.pins {
             let owner = if pin.owner { ", which owns them" } else { "" };
-            writeln!(out, "  pinned      slots {} to {}{owner}", pin.slots, pin.node)?;
+            writeln!(
+                out,
+                "  pinned      slots {} to {}{owner}",
+                pin.slots, pin.node
+            )?;
         }
         if self.retained_copies > 0 {
             writeln!(

@@ -7,7 +7,10 @@ use annulus_ring::{
     Weight,
 };
 
-use crate::{Afterwards, Change, ChangeId, CopySet, Registered, Rejection, Requorum, RingConfig, Wave, WaveId};
+use crate::{
+    Afterwards, Change, ChangeId, CopySet, Registered, Rejection, Requorum, RingConfig, Wave,
+    WaveId,
+};
 
 /// A fact about the whole control plane or one ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub enum Event {
         id: ChangeId,
         /// What was asked.
         change: Change,
+        /// Part of a row: not before that one is done.
+        after: Option<ChangeId>,
     },
     /// It no longer passed preflight when folded.
     ChangeRefused {

@@ -8,9 +8,10 @@ use annulus_ring::{
 };
 
 use crate::{
-    ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
-    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Maintenance, Outcome, Pins, Registered, RequestId, RetainedCopies,
-    RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
+    ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event,
+    KnownBirth, MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Maintenance, Outcome, Pins,
+    Registered, RequestId, RetainedCopies, RingConfig, RingState, RosterEntry, State,
+    TransitionState, WaveId,
     decide::{Decision, applied},
 };
 
@@ -154,10 +155,11 @@ impl RingState {
                     .iter()
                     .for_each(|id| self.set_phase(*id, ChangePhase::Done));
             }
-            Event::ChangeAccepted { id, change } => {
+            Event::ChangeAccepted { id, change, after } => {
                 let record = ChangeRecord {
                     change: change.clone(),
                     phase: ChangePhase::Queued,
+                    after: *after,
                 };
                 self.changes.insert(*id, record);
                 self.next_change = ChangeId(id.0 + 1);

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{
-    AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, SlotChange,
-    Slot, SlotTable, Weight, Zone,
+    AssignError, Availability, Candidate, Handle, List, Member, MemberState, NodeId, Slot,
+    SlotChange, SlotTable, Weight, Zone,
     place::{self, Rules},
     placement::diff,
 };
 
 use crate::{
-    Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, RingState,
-    Requorum, expected::Expected, preflight as rules, view,
+    Afterwards, Change, ChangeId, ChangePhase, ChangeRecord, MAX_MEMBERS, Registered, Rejection,
+    Requorum, RingState, expected::Expected, preflight as rules, view,
 };
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
@@ -48,6 +48,17 @@ pub fn fold(ring: &RingState) -> Fold {
     for (id, record) in &ring.changes {
         if record.phase != ChangePhase::Queued {
             continue;
+        }
+        // The next of a row waits for the one before, and falls with it.
+        match record.after.and_then(|before| ring.changes.get(&before)) {
+            Some(before) if !before.phase.ended() => continue,
+            Some(before) if before.phase != ChangePhase::Done => {
+                let change = record.after.unwrap_or(*id);
+                fold.refused.push((*id, Rejection::RowBroken { change }));
+                continue;
+            }
+            // Done, or so long ago that it is forgotten.
+            Some(_) | None => {}
         }
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
@@ -111,7 +122,12 @@ pub fn fold(ring: &RingState) -> Fold {
         .chain(&fold.joiners)
         .map(|member| Candidate {
             handle: member.handle,
-            zone: fold.afterwards.zones.get(&member.node_id).unwrap_or(&member.zone).clone(),
+            zone: fold
+                .afterwards
+                .zones
+                .get(&member.node_id)
+                .unwrap_or(&member.zone)
+                .clone(),
             weight: *fold.weights.get(&member.node_id).unwrap_or(&member.weight),
         })
         .collect();
@@ -167,7 +183,10 @@ impl Fold {
     /// rf, w and r as published before and after, where they differ.
     #[must_use]
     pub fn requorum(&self, ring: &RingState) -> Option<Requorum> {
-        let configured = self.afterwards.replication.unwrap_or(ring.config.replication);
+        let configured = self
+            .afterwards
+            .replication
+            .unwrap_or(ring.config.replication);
         let from = ring.replication();
         let to = view::with_nodes(configured, view::weighty(&self.candidates));
         (from != to).then_some(Requorum { from, to })
@@ -299,15 +318,17 @@ pub fn current(ring: &RingState) -> Expected {
     }
 }
 
+/// Changes that wait.
+pub(crate) fn queued(ring: &RingState) -> impl Iterator<Item = &ChangeRecord> {
+    let queued = |record: &&ChangeRecord| record.phase == ChangePhase::Queued;
+    ring.changes.values().filter(queued)
+}
+
 /// The ring as it will be when every change accepted so far is done.
 #[must_use]
 pub fn after_queue(ring: &RingState) -> Expected {
     let mut expected = current(ring);
-    for record in ring
-        .changes
-        .values()
-        .filter(|record| record.phase == ChangePhase::Queued)
-    {
+    for record in queued(ring) {
         apply(ring, &mut expected, &record.change);
     }
     expected
@@ -317,7 +338,9 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
     match change {
         Change::Join { node, .. } => {
             if let Some(registered) = ring.registered(node) {
-                expected.members.insert(node.clone(), (registered.zone.clone(), registered.weight));
+                expected
+                    .members
+                    .insert(node.clone(), (registered.zone.clone(), registered.weight));
             }
         }
         Change::Drain { node } => {
@@ -336,7 +359,9 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
             if let Some(registered) = ring.registered(by) {
                 expected.members.remove(node);
                 expected.pins.hand_on(node, by);
-                expected.members.insert(by.clone(), (registered.zone.clone(), registered.weight));
+                expected
+                    .members
+                    .insert(by.clone(), (registered.zone.clone(), registered.weight));
             }
         }
         Change::Weight { node, weight } => {

@@ -47,8 +47,8 @@ pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding,
 pub use restart::{Blocked, Restart};
 pub use spans::Spans;
 pub use state::{
-    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Maintenance, Registered, Requorum, RetainedCopies, RingState,
-    RosterEntry, State, TransitionState, Wave,
+    Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Maintenance, Registered,
+    Requorum, RetainedCopies, RingState, RosterEntry, State, TransitionState, Wave,
 };
 pub use wanted::{Directive, directive, waiting_for};
 
@@ -68,6 +68,8 @@ pub const MAX_ENDED_CHANGES: usize = 1_000;
 pub const MAX_REASON: usize = 256;
 /// Most pins of one ring, as (slot, node) pairs.
 pub const MAX_PINS: usize = 10_000;
+/// Most changes of one row.
+pub const MAX_ROW: u32 = 100;
 /// Longest maintenance, in ms of ring time.
 pub const MAX_MAINTENANCE_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Zones, and weights, remembered that a member had before the present one.

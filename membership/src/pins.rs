@@ -43,10 +43,9 @@ impl Pins {
 
     /// Every pin, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &NodeId, PinKind)> {
-        self.0.iter().flat_map(|(slot, row)| {
-            row.iter()
-                .map(move |(node, kind)| (*slot, node, *kind))
-        })
+        self.0
+            .iter()
+            .flat_map(|(slot, row)| row.iter().map(move |(node, kind)| (*slot, node, *kind)))
     }
 
     /// Slots pinned to a node.

@@ -41,11 +41,7 @@ pub(crate) fn rezone(
 }
 
 /// Lists stay as long, and as spread unless that is accepted, without a zone.
-pub(crate) fn drain_zone(
-    expected: &Expected,
-    zone: &Zone,
-    accept: bool,
-) -> Result<(), Rejection> {
+pub(crate) fn drain_zone(expected: &Expected, zone: &Zone, accept: bool) -> Result<(), Rejection> {
     let rf = expected.replication.rf;
     let mut after = expected.clone();
     after.members.retain(|_, one| one.0 != *zone);

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use annulus_ring::{
     Candidate, Checksum, ClusterId, Endpoint, Epoch, Generation, Handle, Incarnation, List, Member,
-    MemberState, NodeId, Quorums, RangeSets, Replication, RingName, SessionId, Slot, SlotTable, Step, TransitionId,
-    Weight, Zone,
-    place::Rules,
+    MemberState, NodeId, Quorums, RangeSets, Replication, RingName, SessionId, Slot, SlotTable,
+    Step, TransitionId, Weight, Zone, place::Rules,
 };
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +164,9 @@ pub struct ChangeRecord {
     pub change: Change,
     /// How far it is.
     pub phase: ChangePhase,
+    /// Part of a row: not before that one is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<ChangeId>,
 }
 
 /// How far a change is.

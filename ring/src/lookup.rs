@@ -83,7 +83,10 @@ impl Lookup {
     pub fn compile(snapshot: Arc<Snapshot>) -> Result<Self, SnapshotError> {
         snapshot.check()?;
         let table = &snapshot.layout.slots;
-        let mut read = Cells::new(longest(&snapshot), table.slots().map(|slot| table.list(slot)));
+        let mut read = Cells::new(
+            longest(&snapshot),
+            table.slots().map(|slot| table.list(slot)),
+        );
         for change in switched(&snapshot) {
             read.set(change.slot.index(), &change.to);
         }

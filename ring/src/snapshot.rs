@@ -8,8 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Epoch, Generation, Handle, HashName, Member, NodeId, Quorums, RangeSets, Replication, ReplicationError,
-    RingName, Slot, SlotChange, SlotTable, Step, TransitionId, node::MAX_MEMBERS,
+    Epoch, Generation, Handle, HashName, Member, NodeId, Quorums, RangeSets, Replication,
+    ReplicationError, RingName, Slot, SlotChange, SlotTable, Step, TransitionId, node::MAX_MEMBERS,
 };
 
 /// The `format` of snapshots that this build writes and reads.

@@ -210,7 +210,10 @@ fn a_pinned_owner_is_first_wherever_it_holds_the_range_and_the_rest_stays_even()
     let mut owned = [0; 6];
     for slot in table.slots() {
         owned[table.list(slot)[0].index()] += 1;
-        assert!(slot.0 >= 8 || table.list(slot)[0] == Handle(4), "slot {slot}");
+        assert!(
+            slot.0 >= 8 || table.list(slot)[0] == Handle(4),
+            "slot {slot}"
+        );
     }
     assert!(owned[4] >= 8, "{owned:?}");
     let others = [0, 1, 2, 3, 5].map(|at| owned[at]);

@@ -108,7 +108,10 @@ impl NodeView {
             return Err(Refusal::Sealed { epoch, slot });
         }
         if intent == Intent::Write {
-            let quorums = self.lookup.as_ref().map(|lookup| lookup.snapshot().quorums());
+            let quorums = self
+                .lookup
+                .as_ref()
+                .map(|lookup| lookup.snapshot().quorums());
             let groups = quorums.map(|quorums| self.sets(slot).groups(quorums));
             let short = |group: &annulus_ring::Group<'_>| group.list.len() < group.need;
             if let Some(group) = groups.into_iter().flatten().find(short) {
@@ -257,7 +260,10 @@ impl NodeView {
     /// view.
     #[must_use]
     pub fn confirmations(&self, slot: Slot) -> usize {
-        let quorums = self.lookup.as_ref().map(|lookup| lookup.snapshot().quorums());
+        let quorums = self
+            .lookup
+            .as_ref()
+            .map(|lookup| lookup.snapshot().quorums());
         quorums.map_or(0, |quorums| self.sets(slot).read_quorum(quorums).w.into())
     }
 

@@ -6,7 +6,9 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
-use annulus_membership::{Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans, restart};
+use annulus_membership::{
+    Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans, restart,
+};
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
 
 struct Stage {
@@ -65,9 +67,16 @@ impl Stage {
                 node: NodeId::new(words[1]).unwrap(),
                 by: NodeId::new(words[2]).unwrap(),
             }),
-            "weight" => self.change(Change::Weight {
-                node: NodeId::new(words[1]).unwrap(),
-                weight: Weight::new(number(words[2]) as u32).unwrap(),
+            "weight" => {
+                let change = Change::Weight {
+                    node: NodeId::new(words[1]).unwrap(),
+                    weight: Weight::new(number(words[2]) as u32).unwrap(),
+                };
+                self.change_by(change, option("ramp").map(number))
+            }
+            "convert" => self.command(RingCommand::Convert {
+                hash: option("hash").map(|hash| hash.parse().unwrap()),
+                layout: option("layout").map(str::to_owned),
             }),
             "pin" => self.change(Change::Pin {
                 node: NodeId::new(words[1]).unwrap(),
@@ -112,9 +121,10 @@ impl Stage {
                 }
                 self.world().link(&node)
             }
-            "drain" => self.change(Change::Drain {
-                node: NodeId::new(words[1]).unwrap(),
-            }),
+            "drain" => {
+                let node = NodeId::new(words[1]).unwrap();
+                self.change_by(Change::Drain { node }, option("in").map(number))
+            }
             "abort" => {
                 let change = ChangeId(number(words[1]));
                 self.command(RingCommand::Abort { change })
@@ -152,13 +162,10 @@ impl Stage {
             "waits" => {
                 let world = self.world.as_ref().unwrap();
                 let (state, ring) = (&world.state, world.ring_state());
-                let told = annulus_membership::waiting_for(
-                    state,
-                    ring,
-                    &world.reports,
-                    world.now_ms,
-                );
-                told.iter().for_each(|line| writeln!(self.answers, "{line}").unwrap());
+                let told =
+                    annulus_membership::waiting_for(state, ring, &world.reports, world.now_ms);
+                told.iter()
+                    .for_each(|line| writeln!(self.answers, "{line}").unwrap());
                 Ok(())
             }
             "resume" => self.command(RingCommand::Pause { reason: None }),
@@ -241,9 +248,21 @@ impl Stage {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Rejection> {
-        let command = RingCommand::Change {
-            change,
-            expected_layout_epoch: None,
+        self.change_by(change, None)
+    }
+
+    fn change_by(&mut self, change: Change, steps: Option<u64>) -> Result<(), Rejection> {
+        let expected_layout_epoch = None;
+        let command = match steps {
+            None => RingCommand::Change {
+                change,
+                expected_layout_epoch,
+            },
+            Some(steps) => RingCommand::ChangeBySteps {
+                change,
+                steps: steps as u32,
+                expected_layout_epoch,
+            },
         };
         match self.world().request(command) {
             Outcome::Applied(applied) => {
@@ -313,11 +332,17 @@ impl Stage {
                 Refused(why) => format!("refused {}", why.name()),
             };
             let change = &record.change;
-            let about = change.node().map_or_else(|| change.about(), NodeId::to_string);
+            let about = change
+                .node()
+                .map_or_else(|| change.about(), NodeId::to_string);
             writeln!(text, "  change {id} ({} {about}) {phase}", change.kind()).unwrap();
         }
         for ((node, kind), slots) in ring.pins.by_node() {
-            let owner = if kind == PinKind::Owner { " as owner" } else { "" };
+            let owner = if kind == PinKind::Owner {
+                " as owner"
+            } else {
+                ""
+            };
             writeln!(text, "  pinned to {node}{owner}: slots {slots}").unwrap();
         }
         for copies in &ring.retained {

@@ -61,7 +61,9 @@ fn changed(from: &Snapshot, to: &Snapshot) -> (bool, Vec<SlotChange>) {
     let changed = placement::diff(&from.layout.slots, &to.layout.slots);
     match &from.transition {
         // Lists of another width do not fit the base's table.
-        Some(transition) if !changed.is_empty() && from.quorums().new.rf == to.layout.slots.rf() => {
+        Some(transition)
+            if !changed.is_empty() && from.quorums().new.rf == to.layout.slots.rf() =>
+        {
             let mut settled = from.layout.slots.clone();
             placement::apply(&mut settled, &transition.target);
             let rest = placement::diff(&settled, &to.layout.slots);

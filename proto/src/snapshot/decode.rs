@@ -295,7 +295,6 @@ impl Reader<'_> {
             replication,
         })
     }
-
 }
 
 /// Unpacks lists, given bits of a handle and rf.
