@@ -217,6 +217,19 @@ pub enum RingCommand {
         #[command(flatten)]
         args: ReplicationArgs,
     },
+    /// Give the ring another hash or kind of layout; a durable ring keeps its own for life, and says
+    /// what to do instead
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["hash", "layout"]))]
+    Convert {
+        /// Which ring
+        ring: RingName,
+        /// Another hash of keys
+        #[arg(long)]
+        hash: Option<String>,
+        /// Another kind of layout
+        #[arg(long)]
+        layout: Option<String>,
+    },
     /// Keep ranges at a member, whatever balance says: its lists name it, or it owns them too
     Pin {
         /// Which ring
@@ -391,6 +404,9 @@ pub enum NodeCommand {
         ring: RingName,
         /// Which node
         node: NodeId,
+        /// In so many transitions, each of which takes a part of its ranges
+        #[arg(long = "in", value_name = "N", value_parser = value_parser!(u32).range(2..=100))]
+        steps: Option<u32>,
         /// How to wait and what to expect.
         #[command(flatten)]
         change: ChangeArgs,
@@ -437,6 +453,9 @@ pub enum NodeCommand {
         node: NodeId,
         /// Its share, compared with those of the others in its zone
         weight: u32,
+        /// In so many transitions, each of which takes a part of the difference
+        #[arg(long = "ramp", value_name = "N", value_parser = value_parser!(u32).range(2..=100))]
+        steps: Option<u32>,
         /// How to wait and what to expect.
         #[command(flatten)]
         change: ChangeArgs,
@@ -465,7 +484,7 @@ pub enum NodeCommand {
         /// Which node
         node: NodeId,
         /// For how long, such as 30m; at most 168h
-        #[arg(long = "for", value_name = "TIME", value_parser = parse_timeout)]
+        #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
         time: Option<Duration>,
         /// It is over
         #[arg(long)]

@@ -290,9 +290,11 @@ impl Admin {
         &self,
         ring: &RingName,
         node: &NodeId,
+        steps: Option<u32>,
         expected_layout_epoch: Option<u64>,
     ) -> Result<Accepted> {
         let request = v1::DrainNodeRequest {
+            steps,
             request_id: self.client.request_id(),
             ring: ring.to_string(),
             node: node.to_string(),
@@ -345,9 +347,11 @@ impl Admin {
         ring: &RingName,
         node: &NodeId,
         weight: u32,
+        steps: Option<u32>,
         expected_layout_epoch: Option<u64>,
     ) -> Result<Accepted> {
         let request = v1::SetWeightRequest {
+            steps,
             request_id: self.client.request_id(),
             ring: ring.to_string(),
             node: node.to_string(),
@@ -408,6 +412,22 @@ impl Admin {
         };
         self.mutated(self.client.set_replication(request).await)
             .await
+    }
+
+    /// Asks for other coordinates.
+    pub async fn convert(
+        &self,
+        ring: &RingName,
+        hash: Option<String>,
+        layout: Option<String>,
+    ) -> Result<Accepted> {
+        let request = v1::ConvertRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            hash,
+            layout,
+        };
+        self.mutated(self.client.convert_ring(request).await).await
     }
 
     /// Asks for pins.

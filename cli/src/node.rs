@@ -32,8 +32,14 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             let asked = Asked::of(ring, "join", node);
             follow(global, &admin, asked, accepted, &change).await
         }
-        NodeCommand::Drain { ring, node, change } => {
-            let accepted = admin.drain(&ring, &node, change.expect_layout).await?;
+        NodeCommand::Drain {
+            ring,
+            node,
+            steps,
+            change,
+        } => {
+            let expected = change.expect_layout;
+            let accepted = admin.drain(&ring, &node, steps, expected).await?;
             let asked = Asked {
                 leaves: vec![node.clone()],
                 ..Asked::of(ring, "drain", node)
@@ -87,10 +93,11 @@ pub async fn run(global: &Global, command: NodeCommand) -> Result {
             ring,
             node,
             weight,
+            steps,
             change,
         } => {
             let expected = change.expect_layout;
-            let accepted = admin.weight(&ring, &node, weight, expected).await?;
+            let accepted = admin.weight(&ring, &node, weight, steps, expected).await?;
             let asked = Asked::of(ring, "weight", node);
             follow(global, &admin, asked, accepted, &change).await
         }

@@ -42,6 +42,10 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
         }
+        RingCommand::Convert { ring, hash, layout } => {
+            let done = admin.convert(&ring, hash, layout).await?;
+            print_done(global, &ring, "converted", &done)
+        }
         RingCommand::Replication { ring, args } => {
             let accepted = admin.replication(&ring, &args).await?;
             let (rf, w, r) = (args.rf, args.w(), args.r());

@@ -410,6 +410,18 @@ impl AdminClient {
         self.mutate(request, wire::set_replication).await
     }
 
+    /// Gives a ring another hash or another kind of layout.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn convert_ring(
+        &self,
+        mut request: v1::ConvertRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::convert_ring).await
+    }
+
     /// Pins ranges to a member.
     ///
     /// # Errors
@@ -583,6 +595,7 @@ mod wire {
         set_zone: SetZoneRequest -> MutationResponse,
         drain_zone: DrainZoneRequest -> MutationResponse,
         set_replication: SetReplicationRequest -> MutationResponse,
+        convert_ring: ConvertRequest -> MutationResponse,
         pin_ranges: PinRequest -> MutationResponse,
         unpin_ranges: UnpinRequest -> MutationResponse,
         maintain_node: MaintainRequest -> MutationResponse,

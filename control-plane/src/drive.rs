@@ -313,6 +313,8 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Register(_)
         | RingCommand::SetEndpoint { .. }
         | RingCommand::Change { .. }
+        | RingCommand::ChangeBySteps { .. }
+        | RingCommand::Convert { .. }
         | RingCommand::Abort { .. }
         | RingCommand::Settle
         | RingCommand::Replan { .. }

@@ -911,7 +911,7 @@ async fn a_join_and_a_drain_are_driven_to_their_end_across_a_change_of_leader() 
         request_id: fresh_id(),
         ring: "r".to_owned(),
         node: "a".to_owned(),
-        expected_layout_epoch: None,
+        ..v1::DrainNodeRequest::default()
     };
     let drained = within("drain", cluster.admin(1).drain_node(drain)).await;
     let change = drained

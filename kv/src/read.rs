@@ -94,7 +94,8 @@ impl Node {
         Ok(Answer { record, watermark })
     }
 
-    /// Waits until as many members of the read set as its list needs, this one included, confirmed the reign.
+    /// Waits until w members of the read set, this one included, confirmed the reign: w of the list
+    /// that is read.
     async fn confirm(self: &Arc<Self>, admission: &Admission) -> Result<(), Refused> {
         let Admission {
             slot, reign, epoch, ..

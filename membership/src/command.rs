@@ -164,6 +164,23 @@ pub enum RingCommand {
         /// Refused if the ring's `layout_epoch` is another.
         expected_layout_epoch: Option<Epoch>,
     },
+    /// An operator's request, carried out by a row of transitions, each a part of it: a drain or
+    /// another weight.
+    ChangeBySteps {
+        /// What for.
+        change: Change,
+        /// How many transitions at most, 2 to [`crate::MAX_ROW`].
+        steps: u32,
+        /// As for [`RingCommand::Change`].
+        expected_layout_epoch: Option<Epoch>,
+    },
+    /// Keys are to be hashed, or the circle to be cut, in another way.
+    Convert {
+        /// Another hash.
+        hash: Option<HashName>,
+        /// Another kind of layout, by its word.
+        layout: Option<String>,
+    },
     /// Folds queued changes into one transition.
     Start {
         /// The changes folded, in order of acceptance.

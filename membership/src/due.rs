@@ -589,17 +589,18 @@ fn maintenance_wave(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<
         .keys()
         .filter_map(|node| Some(ring.members.get(node)?.handle))
         .collect();
-    let owns = ring
-        .slots
-        .slots()
-        .any(|slot| leads(slot).is_some_and(|owner| maintained.contains(&owner)));
-    if !owns {
+    let leaves = |slot: Slot| {
+        let owned = leads(slot).is_some_and(|owner| maintained.contains(&owner));
+        owned && ring.sets(slot).step.is_none()
+    };
+    // Cheap, and all that is looked at while the rest moves.
+    if !ring.slots.slots().any(leaves) {
         return None;
     }
     let hand_overs = even_owners(ring)
         .into_iter()
-        .filter_map(|(slot, successor)| Some((slot, leads(slot)?, successor)))
-        .filter(|(slot, owner, _)| maintained.contains(owner) && ring.sets(*slot).step.is_none());
+        .filter(|(slot, _)| leaves(*slot))
+        .filter_map(|(slot, successor)| Some((slot, leads(slot)?, successor)));
     next_wave(ring, reports, now_ms, hand_overs)
 }
 

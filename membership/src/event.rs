@@ -59,6 +59,8 @@ pub enum Event {
         id: ChangeId,
         /// What was asked.
         change: Change,
+        /// Part of a row: not before that one is done.
+        after: Option<ChangeId>,
     },
     /// It no longer passed preflight when folded.
     ChangeRefused {

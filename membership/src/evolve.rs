@@ -155,10 +155,11 @@ impl RingState {
                     .iter()
                     .for_each(|id| self.set_phase(*id, ChangePhase::Done));
             }
-            Event::ChangeAccepted { id, change } => {
+            Event::ChangeAccepted { id, change, after } => {
                 let record = ChangeRecord {
                     change: change.clone(),
                     phase: ChangePhase::Queued,
+                    after: *after,
                 };
                 self.changes.insert(*id, record);
                 self.next_change = ChangeId(id.0 + 1);

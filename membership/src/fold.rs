@@ -11,8 +11,8 @@ use annulus_ring::{
 };
 
 use crate::{
-    Afterwards, Change, ChangeId, ChangePhase, MAX_MEMBERS, Registered, Rejection, Requorum,
-    RingState, burial, expected::Expected, preflight as rules, view,
+    Afterwards, Change, ChangeId, ChangePhase, ChangeRecord, MAX_MEMBERS, Registered, Rejection,
+    Requorum, RingState, burial, expected::Expected, preflight as rules, view,
 };
 
 /// The waiting changes, sorted into those that go on and those that no longer can.
@@ -48,6 +48,17 @@ pub fn fold(ring: &RingState) -> Fold {
     for (id, record) in &ring.changes {
         if record.phase != ChangePhase::Queued {
             continue;
+        }
+        // The next of a row waits for the one before, and falls with it.
+        match record.after.and_then(|before| ring.changes.get(&before)) {
+            Some(before) if !before.phase.ended() => continue,
+            Some(before) if before.phase != ChangePhase::Done => {
+                let change = record.after.unwrap_or(*id);
+                fold.refused.push((*id, Rejection::RowBroken { change }));
+                continue;
+            }
+            // Done, or so long ago that it is forgotten.
+            Some(_) | None => {}
         }
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
@@ -307,15 +318,17 @@ pub fn current(ring: &RingState) -> Expected {
     }
 }
 
+/// Changes that wait.
+pub(crate) fn queued(ring: &RingState) -> impl Iterator<Item = &ChangeRecord> {
+    let queued = |record: &&ChangeRecord| record.phase == ChangePhase::Queued;
+    ring.changes.values().filter(queued)
+}
+
 /// The ring as it will be when every change accepted so far is done.
 #[must_use]
 pub fn after_queue(ring: &RingState) -> Expected {
     let mut expected = current(ring);
-    for record in ring
-        .changes
-        .values()
-        .filter(|record| record.phase == ChangePhase::Queued)
-    {
+    for record in queued(ring) {
         apply(ring, &mut expected, &record.change);
     }
     expected

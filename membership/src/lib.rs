@@ -71,6 +71,8 @@ pub const MAX_ENDED_CHANGES: usize = 1_000;
 pub const MAX_REASON: usize = 256;
 /// Most pins of one ring, as (slot, node) pairs.
 pub const MAX_PINS: usize = 10_000;
+/// Most changes of one row.
+pub const MAX_ROW: u32 = 100;
 /// Longest maintenance, in ms of ring time.
 pub const MAX_MAINTENANCE_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Zones, and weights, remembered that a member had before the present one.

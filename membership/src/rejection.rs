@@ -405,6 +405,38 @@ pub enum Rejection {
         /// As the operator said.
         reason: String,
     },
+    /// One step is no row.
+    #[error("{found} steps: 2 to {limit} are possible")]
+    BadSteps {
+        /// As asked.
+        found: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// Not everything comes in parts.
+    #[error("a {kind} cannot be done by steps; a drain and another weight can")]
+    NoSteps {
+        /// Of what kind it is.
+        kind: String,
+    },
+    /// Part of a row whose part before did not end well.
+    #[error("change {change}, the one before it in its row, was withdrawn or refused")]
+    RowBroken {
+        /// Which.
+        change: ChangeId,
+    },
+    /// A change of coordinates.
+    #[error(
+        "from {what}, every key would get another place: a durable ring keeps its own for life; \
+         create a second ring, copy the data, and move your clients over"
+    )]
+    OtherCoordinates {
+        /// From what to what.
+        what: String,
+    },
+    /// Nothing to change.
+    #[error("the ring has this hash and layout already")]
+    SameCoordinates,
     /// Nothing to end.
     #[error("{node} is not in maintenance")]
     NotMaintained {

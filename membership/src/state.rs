@@ -166,6 +166,9 @@ pub struct ChangeRecord {
     pub change: Change,
     /// How far it is.
     pub phase: ChangePhase,
+    /// Part of a row: not before that one is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<ChangeId>,
 }
 
 /// How far a change is.

@@ -181,7 +181,7 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
             "it owns nothing and can be stopped".to_owned()
         };
         sentences.push(format!(
-            "{node} is in maintenance for {} s more: {what}; `annulus node maintain {node} --end` \
+            "{node} is in maintenance for {} s more: {what}; `annulus node maintain .. --end` \
              ends it",
             left_ms.div_ceil(1000)
         ));

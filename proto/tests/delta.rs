@@ -10,8 +10,8 @@ use annulus_proto::{
     v1,
 };
 use annulus_ring::{
-    Checksum, Epoch, Handle, List, Slot, SlotChange, SlotTable, Snapshot, Step, Transition,
-    TransitionId, Weight, placement,
+    Checksum, Epoch, Handle, List, Replication, Slot, SlotChange, SlotTable, Snapshot, Step,
+    Transition, TransitionId, Weight, placement,
 };
 use common::*;
 use proptest::prelude::*;
@@ -54,6 +54,10 @@ fn after(base: &Snapshot, base_checksum: Checksum, seed: u64) -> Snapshot {
     if dice.roll(3) == 0 {
         // As at the end of a transition, give or take a list.
         if let Some(transition) = new.transition.take() {
+            if let Some(replication) = transition.replication {
+                new.layout.replication = replication;
+                new.layout.slots = new.layout.slots.resized(replication.rf);
+            }
             placement::apply(&mut new.layout.slots, &transition.target);
         }
     }
@@ -81,13 +85,23 @@ fn after(base: &Snapshot, base_checksum: Checksum, seed: u64) -> Snapshot {
             .collect();
         target.sort_unstable();
         target.dedup();
+        let all = dice.roll(4) == 0;
+        if all {
+            target = new.layout.slots.slots().collect();
+        }
         let change = |slot| SlotChange {
             slot,
             to: dice.list(&new, 1),
         };
         let target = target.into_iter().map(change).collect();
+        let rf = new.layout.slots.rf();
+        let wider = Replication {
+            rf: (rf + 1).min(7),
+            w: 1,
+            r: 1,
+        };
         new.transition = Some(Transition {
-            replication: None,
+            replication: all.then_some(wider),
             id: TransitionId(9),
             step: Step::Writing,
             target,
@@ -99,6 +113,13 @@ fn after(base: &Snapshot, base_checksum: Checksum, seed: u64) -> Snapshot {
             let list = List::from_slice(new.layout.slots.list(slot));
             let rest: List = list.into_iter().filter(|handle| *handle != gone).collect();
             new.layout.slots.set(slot, &rest);
+        }
+        if new
+            .transition
+            .as_ref()
+            .is_some_and(|one| one.replication.is_some())
+        {
+            new.transition = None;
         }
         if let Some(transition) = &mut new.transition {
             for change in &mut transition.target {

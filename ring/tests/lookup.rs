@@ -7,8 +7,8 @@ mod common;
 use std::sync::Arc;
 
 use annulus_ring::{
-    Handle, List, Lookup, Slot, SlotChange, Snapshot, SnapshotError, Step, Token, TokenIndex,
-    TokenRange, Transition, TransitionId, lookup::IndexError,
+    Handle, List, Lookup, Replication, Slot, SlotChange, Snapshot, SnapshotError, Step, Token,
+    TokenIndex, TokenRange, Transition, TransitionId, lookup::IndexError,
 };
 use common::*;
 use proptest::{prelude::*, sample::Index};
@@ -23,6 +23,8 @@ enum Edit {
     Join,
     Leave,
     Down(Index),
+    /// Another number of replicas: every slot changes.
+    Resize(Index, u8, u8),
     Reseed,
 }
 
@@ -36,16 +38,18 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => Just(Edit::Join),
         1 => Just(Edit::Leave),
         1 => any::<Index>().prop_map(Edit::Down),
+        2 => (any::<Index>(), 1..=7_u8, 1..=7_u8).prop_map(|(list, rf, step)| Edit::Resize(list, rf, step)),
         1 => Just(Edit::Reseed),
     ]
 }
 
 /// A list of members, of 1 to rf, that the index chooses.
 fn list_of(snapshot: &Snapshot, index: Index) -> List {
-    let (members, rf) = (
-        snapshot.members.len(),
-        usize::from(snapshot.layout.slots.rf()),
-    );
+    list_up_to(snapshot, snapshot.layout.slots.rf(), index)
+}
+
+fn list_up_to(snapshot: &Snapshot, rf: u8, index: Index) -> List {
+    let (members, rf) = (snapshot.members.len(), usize::from(rf));
     let draw = index.index(members * rf);
     let (first, length) = (draw % members, 1 + draw / members);
     let at = |at: usize| snapshot.members[(first + at) % members].handle;
@@ -80,6 +84,10 @@ fn edited(before: &Snapshot, edit: &Edit) -> Snapshot {
         }
         Edit::End => {
             if let Some(transition) = new.transition.take() {
+                if let Some(replication) = transition.replication {
+                    new.layout.replication = replication;
+                    new.layout.slots = new.layout.slots.resized(replication.rf);
+                }
                 annulus_ring::placement::apply(&mut new.layout.slots, &transition.target);
             }
         }
@@ -96,6 +104,23 @@ fn edited(before: &Snapshot, edit: &Edit) -> Snapshot {
             new.members[at].availability = annulus_ring::Availability::Down;
         }
         Edit::Reseed => new.layout.seed += 1,
+        Edit::Resize(list, rf, step) => {
+            let to = list_up_to(before, *rf, *list);
+            let change = |slot| SlotChange {
+                slot,
+                to: to.clone(),
+            };
+            new.transition = Some(Transition {
+                replication: Some(Replication {
+                    rf: *rf,
+                    w: 1,
+                    r: *rf,
+                }),
+                id: TransitionId(4),
+                step: Step::from_number(*step).unwrap(),
+                target: before.layout.slots.slots().map(change).collect(),
+            });
+        }
     }
     new
 }

@@ -196,6 +196,46 @@ async fn a_stale_client_is_served_by_the_right_owner_and_refused_by_a_wrong_node
     assert_eq!(refusal.kind(), "not_owner");
 }
 
+/// While a transition changes w, each list is acknowledged by its own, and the list that is read
+/// confirms by its own.
+#[tokio::test(start_paused = true)]
+async fn each_list_needs_its_own_w() {
+    let of = |step| {
+        let mut view = Scene::at("a", 9, step, 9).view();
+        let mut snapshot = (**view.lookup.as_ref().unwrap().snapshot()).clone();
+        let transition = snapshot.transition.as_mut().unwrap();
+        let rf = Replication { rf: 3, w: 3, r: 1 };
+        transition.replication = Some(rf);
+        transition.target.push(SlotChange {
+            slot: OTHER,
+            to: snapshot.layout.slots.list(OTHER).into(),
+        });
+        transition.target.sort_by_key(|change| change.slot);
+        view.lookup = Some(Arc::new(Lookup::compile(Arc::new(snapshot)).unwrap()));
+        EpochGuard::detached(view)
+    };
+    for (step, needs, confirmations) in [
+        (Step::Verified, &[2][..], 2),
+        (Step::Joint, &[2, 3], 2),
+        (Step::Switched, &[2, 3], 3),
+        (Step::FlippingBack, &[2, 3], 2),
+    ] {
+        let guard = of(step);
+        for slot in [SLOT, OTHER] {
+            let admission = guard.admit(slot, stamp(9), Intent::Write).await.unwrap();
+            let found: Vec<_> = admission.groups.iter().map(|group| group.need).collect();
+            assert_eq!(
+                (found.as_slice(), admission.confirmations),
+                (needs, confirmations)
+            );
+            // Two of the old list are enough for it alone.
+            let two = [Handle(0), Handle(1)];
+            assert_eq!(admission.satisfied(&two), needs.len() == 1, "{step}");
+            assert!(admission.satisfied(&[Handle(0), Handle(1), Handle(2), Handle(3)]));
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_replica_judges_epoch_reign_set_and_session() {
     let guard = Scene {

@@ -130,7 +130,7 @@ impl Story<'_> {
         let leaver = node_name(plan::LEAVER);
         let node: NodeId = leaver.parse().expect("a plain word is a name");
         self.display.say(format!("draining {leaver}"));
-        let accepted = self.cluster.admin.drain(&ring, &node, None).await?;
+        let accepted = self.cluster.admin.drain(&ring, &node, None, None).await?;
         let drain = self
             .follow(accepted, "drain", &leaver, Leader::Lives)
             .await?;

@@ -59,9 +59,32 @@ impl Admin {
         change: Change,
         expected_layout_epoch: Option<u64>,
     ) -> Answer<v1::MutationResponse> {
-        let command = RingCommand::Change {
-            change,
-            expected_layout_epoch: expected_layout_epoch.map(Epoch),
+        let expected = expected_layout_epoch;
+        self.asked_by(call, request_id, ring, change, None, expected)
+            .await
+    }
+
+    /// The same, in so many steps.
+    async fn asked_by(
+        &self,
+        call: Call,
+        request_id: &[u8],
+        ring: &str,
+        change: Change,
+        steps: Option<u32>,
+        expected_layout_epoch: Option<u64>,
+    ) -> Answer<v1::MutationResponse> {
+        let expected_layout_epoch = expected_layout_epoch.map(Epoch);
+        let command = match steps {
+            None => RingCommand::Change {
+                change,
+                expected_layout_epoch,
+            },
+            Some(steps) => RingCommand::ChangeBySteps {
+                change,
+                steps,
+                expected_layout_epoch,
+            },
         };
         let answer = self.change(call, request_id, ring, command).await?;
         Ok(Response::new(answer))
@@ -636,14 +659,17 @@ impl v1::admin_server::Admin for Admin {
         let call = Call::of(&self.context, &request);
         let request = request.into_inner();
         let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
-        let command = RingCommand::Change {
-            change: Change::Drain { node },
-            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
-        };
-        Ok(Response::new(
-            self.change(call, &request.request_id, &request.ring, command)
-                .await?,
-        ))
+        let (change, steps) = (Change::Drain { node }, request.steps);
+        let expected = request.expected_layout_epoch;
+        self.asked_by(
+            call,
+            &request.request_id,
+            &request.ring,
+            change,
+            steps,
+            expected,
+        )
+        .await
     }
 
     async fn replace_node(
@@ -696,14 +722,17 @@ impl v1::admin_server::Admin for Admin {
         let request = request.into_inner();
         let node = convert::node_id("node", &request.node).map_err(ApiError::from)?;
         let weight = convert::weight("weight", request.weight).map_err(ApiError::from)?;
-        let command = RingCommand::Change {
-            change: Change::Weight { node, weight },
-            expected_layout_epoch: request.expected_layout_epoch.map(Epoch),
-        };
-        let answer = self
-            .change(call, &request.request_id, &request.ring, command)
-            .await?;
-        Ok(Response::new(answer))
+        let (change, steps) = (Change::Weight { node, weight }, request.steps);
+        let expected = request.expected_layout_epoch;
+        self.asked_by(
+            call,
+            &request.request_id,
+            &request.ring,
+            change,
+            steps,
+            expected,
+        )
+        .await
     }
 
     async fn set_zone(&self, request: Request<v1::SetZoneRequest>) -> Answer<v1::MutationResponse> {
@@ -737,6 +766,26 @@ impl v1::admin_server::Admin for Admin {
         let expected = request.expected_layout_epoch;
         self.asked(call, &request.request_id, &request.ring, change, expected)
             .await
+    }
+
+    async fn convert_ring(
+        &self,
+        request: Request<v1::ConvertRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let v1::ConvertRequest {
+            request_id,
+            ring,
+            hash,
+            layout,
+        } = request.into_inner();
+        let hash = hash.map(|hash| hash.parse::<HashName>());
+        let command = RingCommand::Convert {
+            hash: hash.transpose().map_err(ApiError::from)?,
+            layout,
+        };
+        let answer = self.change(call, &request_id, &ring, command).await?;
+        Ok(Response::new(answer))
     }
 
     async fn pin_ranges(&self, request: Request<v1::PinRequest>) -> Answer<v1::MutationResponse> {

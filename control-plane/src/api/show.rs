@@ -370,6 +370,8 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::Register(_) => "register",
         RingCommand::SetEndpoint { .. } => "set_endpoint",
         RingCommand::Change { change, .. } => change.kind(),
+        RingCommand::ChangeBySteps { change, .. } => change.kind(),
+        RingCommand::Convert { .. } => "convert",
         RingCommand::Start { .. } => "start",
         RingCommand::Advance { .. } => "advance",
         RingCommand::HandOver(_) => "hand_over",

@@ -216,6 +216,8 @@ fn code_of(rejection: &Rejection) -> Code {
         Rejection::SlotBits { .. }
         | Rejection::Replication(_)
         | Rejection::TickTooLong { .. }
+        | Rejection::BadSteps { .. }
+        | Rejection::NoSteps { .. }
         | Rejection::MaintenanceTime { .. }
         | Rejection::BadSlots { .. }
         | Rejection::BadReason { .. } => Code::InvalidArgument,
@@ -275,6 +277,9 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::SameWeight { .. }
         | Rejection::SamePins { .. }
         | Rejection::SameZone { .. }
+        | Rejection::RowBroken { .. }
+        | Rejection::OtherCoordinates { .. }
+        | Rejection::SameCoordinates
         | Rejection::NotMaintained { .. }
         | Rejection::TooManyAway { .. }
         | Rejection::SameReplication { .. }

@@ -122,6 +122,8 @@ impl Work {
                         session,
                         at(slot.0),
                     );
+                    // Those that stay may be asked to compare themselves, too.
+                    steady(&mut report, snapshot, me, slot, at(slot.0));
                 }
                 _ => steady(&mut report, snapshot, me, slot, at(slot.0)),
             }

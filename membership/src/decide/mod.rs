@@ -196,6 +196,12 @@ fn decide_ring(
             change,
             expected_layout_epoch,
         } => change::decide(ring, change, *expected_layout_epoch),
+        RingCommand::ChangeBySteps {
+            change,
+            steps,
+            expected_layout_epoch,
+        } => change::by_steps(ring, change, *steps, *expected_layout_epoch),
+        RingCommand::Convert { hash, layout } => change::convert(ring, *hash, layout.as_deref()),
         RingCommand::Start {
             changes,
             base_layout_epoch,

@@ -77,9 +77,16 @@ impl Stage {
                     stopped: option("stopped").map(str::to_owned),
                 },
             }),
-            "weight" => self.change(Change::Weight {
-                node: NodeId::new(words[1]).unwrap(),
-                weight: Weight::new(number(words[2]) as u32).unwrap(),
+            "weight" => {
+                let change = Change::Weight {
+                    node: NodeId::new(words[1]).unwrap(),
+                    weight: Weight::new(number(words[2]) as u32).unwrap(),
+                };
+                self.change_by(change, option("ramp").map(number))
+            }
+            "convert" => self.command(RingCommand::Convert {
+                hash: option("hash").map(|hash| hash.parse().unwrap()),
+                layout: option("layout").map(str::to_owned),
             }),
             "pin" => self.change(Change::Pin {
                 node: NodeId::new(words[1]).unwrap(),
@@ -124,9 +131,10 @@ impl Stage {
                 }
                 self.world().link(&node)
             }
-            "drain" => self.change(Change::Drain {
-                node: NodeId::new(words[1]).unwrap(),
-            }),
+            "drain" => {
+                let node = NodeId::new(words[1]).unwrap();
+                self.change_by(Change::Drain { node }, option("in").map(number))
+            }
             "abort" => {
                 let change = ChangeId(number(words[1]));
                 self.command(RingCommand::Abort { change })
@@ -256,9 +264,21 @@ impl Stage {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Rejection> {
-        let command = RingCommand::Change {
-            change,
-            expected_layout_epoch: None,
+        self.change_by(change, None)
+    }
+
+    fn change_by(&mut self, change: Change, steps: Option<u64>) -> Result<(), Rejection> {
+        let expected_layout_epoch = None;
+        let command = match steps {
+            None => RingCommand::Change {
+                change,
+                expected_layout_epoch,
+            },
+            Some(steps) => RingCommand::ChangeBySteps {
+                change,
+                steps: steps as u32,
+                expected_layout_epoch,
+            },
         };
         match self.world().request(command) {
             Outcome::Applied(applied) => {

@@ -2,8 +2,8 @@
 //! of the state is checked after every entry; then the world is left alone and must come to rest.
 
 use super::support::World;
-use annulus_membership::{Change, ChangePhase, Report, RingCommand};
-use annulus_ring::{NodeId, Step, Weight};
+use annulus_membership::{Change, ChangePhase, PinKind, Report, RingCommand, Spans};
+use annulus_ring::{NodeId, Replication, Slot, Step, Weight, Zone};
 
 /// How many seeds; `ANNULUS_SEEDS` runs more, `ANNULUS_SEED` exactly one (`cargo x sim SEED`).
 const SEEDS: u64 = 60;
@@ -62,9 +62,8 @@ impl Shuffle {
                 });
             }
             9 => {
-                let node = self.any_node();
-                let weight = Weight::new([0, 50, 100, 200][self.chance.usize(..4)]).unwrap();
-                let _ = self.world.change(Change::Weight { node, weight });
+                let change = self.other_change();
+                let _ = self.world.change(change);
             }
             10..=11 => {
                 let waiting: Vec<_> = self.world.ring_state().changes.keys().copied().collect();
@@ -97,6 +96,38 @@ impl Shuffle {
         }
     }
 
+    /// What makes nobody come or go by itself: weights, zones, pins, quorums; now and then a whole
+    /// zone goes.
+    fn other_change(&mut self) -> Change {
+        let node = self.any_node();
+        let zone = Zone::new(["z1", "z2", "z3", "z4"][self.chance.usize(..4)]).unwrap();
+        let accept = self.chance.bool();
+        match self.chance.u8(..9) {
+            0..=2 => {
+                let weight = Weight::new([0, 50, 100, 200][self.chance.usize(..4)]).unwrap();
+                Change::Weight { node, weight }
+            }
+            3 => Change::Zone { node, zone, accept },
+            4 => Change::DrainZone { zone, accept },
+            5 => {
+                let (first, kinds) = (self.chance.u32(..8), [PinKind::Member, PinKind::Owner]);
+                let last = self.chance.u32(first..8);
+                let slots = Spans(vec![(Slot(first), Slot(last))]);
+                let kind = kinds[self.chance.usize(..2)];
+                Change::Pin { node, slots, kind }
+            }
+            6 => Change::Unpin { node, slots: None },
+            _ => {
+                // Back to three more often than not, or most drains would be refused.
+                let rf = [3, 3, 2, 4, 5][self.chance.usize(..5)];
+                let w = self.chance.u8(rf / 2 + 1..=rf);
+                let r = rf + 1 - w;
+                let to = Replication { rf, w, r };
+                Change::Replication { to, accept: false }
+            }
+        }
+    }
+
     /// Settles or withdraws what was switched on; else pauses, holds, or lets go again.
     fn end_or_brake(&mut self) {
         let switched = self
@@ -110,6 +141,11 @@ impl Shuffle {
         let command = match switched {
             Some(change) if self.chance.u8(..3) > 0 => RingCommand::Abort { change },
             Some(_) => RingCommand::Settle,
+            None if self.chance.u8(..6) == 0 => RingCommand::Maintain {
+                node: self.any_node(),
+                for_ms: self.chance.bool().then_some(2_000),
+                accept: self.chance.bool(),
+            },
             None if self.chance.u8(..8) > 0 => RingCommand::Pause { reason: None },
             None if self.chance.bool() => RingCommand::Pause { reason },
             None => RingCommand::Hold { reason },

@@ -84,29 +84,14 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     shape.prop_flat_map(|(handles, bits, rf)| {
         let most = handles.len().min(rf.into());
         let list = subsequence(handles.clone(), 0..=most).prop_shuffle();
-        let change = subsequence(handles.clone(), most.min(1)..=most).prop_shuffle();
         let slots = 1_usize << bits;
-        let changed = if handles.is_empty() { 0..=0 } else { 0..=slots };
-        let numbers: Vec<_> = (0..slots as u32).collect();
-        let target = subsequence(numbers, changed).prop_flat_map(move |slots| {
-            vec(change.clone(), slots.len()).prop_map(move |lists| {
-                let to = |list: Vec<u16>| -> List { list.into_iter().map(Handle).collect() };
-                let pairs = slots.iter().zip(lists);
-                pairs
-                    .map(|(slot, list)| SlotChange {
-                        slot: Slot(*slot),
-                        to: to(list),
-                    })
-                    .collect()
-            })
+        let given = handles.clone();
+        // Of every slot, by another rf, or of some.
+        let new_rf = prop_oneof![2 => Just(None), 1 => (1..=7_u8).prop_map(Some)];
+        let transition = new_rf.prop_flat_map(move |new_rf| {
+            let new_rf = new_rf.filter(|_| !given.is_empty());
+            any_transition(given.clone(), slots, rf, new_rf)
         });
-        let transition =
-            (any::<u64>(), 1..=7_u8, target).prop_map(|(id, step, target)| Transition {
-                replication: None,
-                id: TransitionId(id),
-                step: Step::from_number(step).unwrap(),
-                target,
-            });
         let members: Vec<_> = handles.iter().copied().map(any_member).collect();
         let numbers = (
             any::<u128>(),
@@ -146,6 +131,42 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
             },
         )
     })
+}
+
+fn any_transition(
+    handles: Vec<u16>,
+    slots: usize,
+    rf: u8,
+    new_rf: Option<u8>,
+) -> impl Strategy<Value = Transition> {
+    let most = handles.len().min(new_rf.unwrap_or(rf).into());
+    let changed = match new_rf {
+        Some(_) => slots..=slots,
+        None if handles.is_empty() => 0..=0,
+        None => 0..=slots,
+    };
+    let change = subsequence(handles, most.min(1)..=most).prop_shuffle();
+    let numbers: Vec<_> = (0..slots as u32).collect();
+    let target = subsequence(numbers, changed).prop_flat_map(move |slots| {
+        vec(change.clone(), slots.len()).prop_map(move |lists| {
+            let to = |list: Vec<u16>| -> List { list.into_iter().map(Handle).collect() };
+            let pairs = slots.iter().zip(lists);
+            let change = |(slot, list): (&u32, _)| SlotChange {
+                slot: Slot(*slot),
+                to: to(list),
+            };
+            pairs.map(change).collect()
+        })
+    });
+    let quorum = 1..=new_rf.unwrap_or(1);
+    (any::<u64>(), 1..=7_u8, target, quorum.clone(), quorum).prop_map(
+        move |(id, step, target, w, r)| Transition {
+            replication: new_rf.map(|rf| Replication { rf, w, r }),
+            id: TransitionId(id),
+            step: Step::from_number(step).unwrap(),
+            target,
+        },
+    )
 }
 
 fn any_member(handle: u16) -> impl Strategy<Value = Member> {

@@ -40,6 +40,7 @@ impl Promises {
             }
             assert!(ring.layout_epoch <= ring.epoch);
             distinct(ring);
+            pinned(old, ring);
             edges(old, ring);
             owners(self, old, ring, command, nodes);
             self.transition(old, ring, nodes);
@@ -173,6 +174,18 @@ fn distinct(ring: &RingState) {
                 "the new owner never held slot {slot}"
             );
         }
+    }
+}
+
+/// Pins hold from the end of their transition on, whatever else the entry did.
+fn pinned(old: &RingState, ring: &RingState) {
+    if old.slots == ring.slots && old.pins == ring.pins {
+        return;
+    }
+    for (slot, node, _) in ring.pins.iter() {
+        let handle = ring.members[node].handle;
+        let held = ring.slots.list(slot).contains(&handle);
+        assert!(held, "slot {slot} is pinned to {node} and does not list it");
     }
 }
 
