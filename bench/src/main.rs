@@ -1,4 +1,5 @@
-//! `cargo run --release -p annulus-bench -- ring`: every figure that the ring promises.
+//! `cargo run --release -p annulus-bench -- ring`: every figure that the ring promises; `-- moving`:
+//! what clients feel of a hand-over and of a join, on real processes.
 //!
 //! One table: what was measured, the goal, their ratio, and MET or MISSED. Times are compared
 //! within one run, by interleaved repetitions and their medians, as machines are noisy.
@@ -9,6 +10,7 @@
 mod bound;
 mod bytes;
 mod lookup;
+mod moving;
 mod peers;
 mod place;
 mod report;
@@ -17,19 +19,27 @@ mod timing;
 
 use report::Report;
 
-const USAGE: &str = "usage: annulus-bench ring [--quick] [-o json|table] [FILTER...]
-  FILTER keeps the groups whose name contains it: lookup batch swap balance movement churn
+const USAGE: &str = "usage: annulus-bench ring|moving [--quick] [-o json|table] [FILTER...]
+  FILTER (of ring) keeps the groups whose name contains it: lookup batch swap balance movement churn
   compile plan bytes";
 
 /// Measures one group of rows; quickly, if asked.
 type Group = fn(&mut Report, bool);
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() != Some("ring") {
-        eprintln!("{USAGE}");
-        std::process::exit(2);
+    let mut arguments = std::env::args();
+    let name = arguments.next().unwrap_or_default();
+    if std::path::Path::new(&name).ends_with(moving::ANNULUS) {
+        std::process::exit(moving::as_annulus());
     }
+    let is_ring = match arguments.next().as_deref() {
+        Some("ring") => true,
+        Some("moving") => false,
+        _ => {
+            eprintln!("{USAGE}");
+            std::process::exit(2);
+        }
+    };
     let (mut quick, mut json, mut filter) = (false, false, Vec::new());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -50,6 +60,11 @@ fn main() {
         }
     }
     let mut report = Report::new(json, filter);
+    if !is_ring {
+        moving::measure(&mut report, quick);
+        report.finish();
+        return;
+    }
     let groups: [(&str, Group); 9] = [
         ("lookup", lookup::lookup),
         ("batch", lookup::batch),

@@ -75,5 +75,5 @@ pub use deadline::Deadline;
 pub use dial::{Dial, DialError, DialSettings};
 pub use error::{BoxError, ConfigError, Error, LookupError};
 pub use route::{Reader, Route};
-pub use router::{CallError, CallKind, Reach, Router, RouterConfig, Stamp, Target};
+pub use router::{CallError, CallKind, Reach, Router, RouterConfig, RouterStats, Stamp, Target};
 pub use status::{Fork, Source, Status};

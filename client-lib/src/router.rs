@@ -1,6 +1,14 @@
 //! Sends a request where the ring says, and again where it says after a refresh.
 
-use std::{future::Future, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use annulus_ring::{Endpoint, Epoch, Generation, NodeId, RingName, Slot};
 use tokio::time::{Instant, timeout_at};
@@ -129,12 +137,32 @@ impl Default for RouterConfig {
     }
 }
 
-/// Routes requests by a [`Client`]. Cheap to clone; clones share the memory of failed nodes.
+/// What a router did since it was made, all clones together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterStats {
+    /// Requests begun.
+    pub requests: u64,
+    /// Requests that were sent a second time.
+    pub retried: u64,
+    /// Attempts in all.
+    pub tries: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicU64,
+    retried: AtomicU64,
+    tries: AtomicU64,
+}
+
+/// Routes requests by a [`Client`]. Cheap to clone; clones share the memory of failed nodes and the
+/// counts.
 #[derive(Clone, Debug)]
 pub struct Router {
     client: Client,
     config: RouterConfig,
     failed: Arc<FailedNodes>,
+    counts: Arc<Counts>,
 }
 
 impl Router {
@@ -145,6 +173,18 @@ impl Router {
             client,
             config,
             failed: Arc::default(),
+            counts: Arc::default(),
+        }
+    }
+
+    /// How many requests and attempts there were; a few loads.
+    #[must_use]
+    pub fn stats(&self) -> RouterStats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        RouterStats {
+            requests: read(&self.counts.requests),
+            retried: read(&self.counts.retried),
+            tries: read(&self.counts.tries),
         }
     }
 
@@ -195,9 +235,14 @@ impl Router {
     {
         let deadline = deadline.into();
         let mut trip = Trip::new(self, kind, deadline);
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
         loop {
             let target = trip.target(key).await?;
             trip.tries += 1;
+            self.counts.tries.fetch_add(1, Ordering::Relaxed);
+            if trip.tries == 2 {
+                self.counts.retried.fetch_add(1, Ordering::Relaxed);
+            }
             let made = timeout_at(target.deadline, attempt(target.clone())).await;
             let error = match made {
                 Ok(Ok(answer)) => {

@@ -189,6 +189,12 @@ impl KvClient {
         self.router.client()
     }
 
+    /// How many requests and attempts there were.
+    #[must_use]
+    pub fn stats(&self) -> annulus_client::RouterStats {
+        self.router.stats()
+    }
+
     /// How long a request is tried.
     #[must_use]
     pub fn deadline(&self) -> Duration {
