@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The node is a member, committed as down, and what is said of it is true: the ranges in doubt
-/// are exactly those that the operator quotes.
+/// are among those that the operator quotes.
 pub(crate) fn lies(
     ring: &RingState,
     expected: &Expected,
@@ -38,21 +38,39 @@ pub(crate) fn lies(
     }
     let ranges = doubt.too_few.len();
     let too_few = Spans::of(doubt.too_few);
-    if too_few.is_empty() && !burial.lost.is_empty() {
-        return Err(Rejection::NothingLost {
-            node: node.clone(),
-            quoted: burial.lost.clone(),
-        });
-    }
-    if too_few != burial.lost {
+    // Fewer than were quoted are well: others came back since, or lists changed.
+    if !too_few.slots().all(|slot| burial.lost.contains(slot)) {
         return Err(Rejection::MayLose {
             node: node.clone(),
             ranges,
             slots: too_few,
-            quoted: burial.lost.clone(),
+        });
+    }
+    let unfenced = unfenced(ring, member);
+    if burial.stopped.is_none() && !unfenced.is_empty() {
+        return Err(Rejection::NotStopped {
+            node: node.clone(),
+            slots: Spans::of(unfenced),
         });
     }
     Ok(())
+}
+
+/// Ranges of a dead member of which too few others are left to refuse reads of before in its place:
+/// n - r + 1 must (story F7). O(slots x rf).
+fn unfenced(ring: &RingState, dead: &Member) -> Vec<Slot> {
+    let gone: BTreeSet<Handle> = ring
+        .burials()
+        .filter_map(|(node, _)| Some(ring.members.get(node)?.handle))
+        .chain([dead.handle])
+        .collect();
+    let r = usize::from(ring.replication().r);
+    let short = |slot: &Slot| {
+        let list = ring.slots.list(*slot);
+        let left = list.iter().filter(|handle| !gone.contains(handle)).count();
+        list.contains(&dead.handle) && left + r <= list.len()
+    };
+    ring.slots.slots().filter(short).collect()
 }
 
 /// Ranges of a dead member whose acknowledged writes nobody can vouch for: with fewer than n - w + 1

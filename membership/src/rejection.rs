@@ -362,16 +362,17 @@ pub enum Rejection {
         ranges: usize,
         /// Which.
         slots: Spans,
-        /// Which were quoted.
-        quoted: Spans,
     },
-    /// Nothing is in doubt, and something was quoted.
-    #[error("no range of {node} is in doubt, and {quoted} were quoted; leave `--lost` out")]
-    NothingLost {
+    /// Nobody can stand for its refusal of old reads but who knows that it is stopped.
+    #[error(
+        "too few other members of slot(s) {slots} are left to refuse reads of before in the place of \
+         {node}; if its process is stopped, say so with `--stopped \"who says so, and why\"`"
+    )]
+    NotStopped {
         /// Who is dead.
         node: NodeId,
-        /// Which were quoted.
-        quoted: Spans,
+        /// Of which ranges.
+        slots: Spans,
     },
     /// It fell silent before it held what it was to gain.
     #[error(

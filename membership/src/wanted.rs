@@ -235,6 +235,13 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
     for gap in gaps {
         let heard = heard(reports.node(&gap.node), now_ms);
         let node = &gap.node;
+        if ring.buried(node) {
+            sentences.push(format!(
+                "{node} is taken for dead, but too few others are left to refuse reads of before in \
+                 its place: withdraw its removal, and ask for it again with `--stopped`"
+            ));
+            continue;
+        }
         sentences.push(match gap.what {
             Missing::Link => format!("waiting for {node} to report, {heard}; check its agent"),
             Missing::Ack(epoch) => format!("waiting for {node} to ack epoch {epoch}, {heard}"),

@@ -123,11 +123,12 @@ async fn c15_a_dead_node_is_removed_and_its_ranges_are_rebuilt_from_the_others()
         .chars()
         .take_while(|letter| letter.is_ascii_digit() || ",-".contains(*letter))
         .collect();
+    let stopped = ["--stopped", "the test killed it", "--detach", "-o", "json"];
     let accepted = ["node", "remove", RING, "n1", "--dead", "--lost", &slots];
-    let accepted = [&accepted[..], &["--detach", "-o", "json"]].concat();
+    let accepted = [&accepted[..], &stopped].concat();
     let first = cluster.annulus(&accepted).await.json();
     let second = ["node", "remove", RING, "n2", "--dead", "--lost", &slots];
-    let second = [&second[..], &["--detach", "-o", "json"]].concat();
+    let second = [&second[..], &stopped].concat();
     let second = cluster.annulus(&second).await;
     // Whether the other's ranges are still in doubt depends on how far the first is.
     let second = if second.code == 0 {

@@ -270,7 +270,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::TakenForDead { .. }
         | Rejection::NoSurvivor { .. }
         | Rejection::MayLose { .. }
-        | Rejection::NothingLost { .. }
+        | Rejection::NotStopped { .. }
         | Rejection::JoinerSilent { .. }
         | Rejection::TooLateToReplan { .. }
         | Rejection::NothingToReplan { .. }
