@@ -285,6 +285,17 @@ pub enum RingCommand {
         /// Which ring
         ring: RingName,
     },
+    /// Remove members that stay down by themselves, as far as no word of yours is needed; or never
+    AutoRemove {
+        /// Which ring
+        ring: RingName,
+        /// How long a member must be down, such as 1h
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, required_unless_present = "off")]
+        after: Option<Duration>,
+        /// Never, which is the default
+        #[arg(long, conflicts_with = "after")]
+        off: bool,
+    },
     /// The kept epochs with their checksums
     Epochs {
         /// Which ring

@@ -530,6 +530,18 @@ impl Admin {
         self.mutated(self.client.hold_ring(request).await).await
     }
 
+    /// Asks for automatic removal, or for none.
+    pub async fn auto_remove(&self, ring: &RingName, after: Option<Duration>) -> Result<Accepted> {
+        let ms = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::AutoRemoveRequest {
+            request_id: self.client.request_id(),
+            ring: ring.to_string(),
+            after_ms: after.map(ms),
+        };
+        self.mutated(self.client.set_auto_remove(request).await)
+            .await
+    }
+
     fn brake(&self, ring: &RingName, reason: Option<String>) -> v1::BrakeRequest {
         v1::BrakeRequest {
             request_id: self.client.request_id(),

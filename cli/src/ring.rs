@@ -107,6 +107,18 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
             let free = admin.hold(&ring, None).await?;
             print_done(global, &ring, "no longer on hold", &free)
         }
+        RingCommand::AutoRemove {
+            ring,
+            after,
+            off: _,
+        } => {
+            let set = admin.auto_remove(&ring, after).await?;
+            let what = match after {
+                None => "dead members stay until they are removed by hand",
+                Some(_) => "dead members are removed by themselves where no word is needed",
+            };
+            print_done(global, &ring, what, &set)
+        }
         RingCommand::Epochs { ring, local } => {
             let epochs = admin.epochs(&ring, Read::from(local)).await?;
             render::print(

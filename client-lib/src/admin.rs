@@ -522,6 +522,18 @@ impl AdminClient {
         self.mutate(request, wire::hold_ring).await
     }
 
+    /// Lets members that stay down be removed by themselves, or no longer.
+    ///
+    /// # Errors
+    /// As [`Self::create_ring`].
+    pub async fn set_auto_remove(
+        &self,
+        mut request: v1::AutoRemoveRequest,
+    ) -> Result<v1::MutationResponse, AdminError> {
+        self.draw(&mut request.request_id);
+        self.mutate(request, wire::set_auto_remove).await
+    }
+
     /// Keeps an id that the caller drew before; draws one otherwise.
     fn draw(&self, request_id: &mut Bytes) {
         if request_id.is_empty() {
@@ -604,6 +616,7 @@ mod wire {
         settle_transition: SettleRequest -> MutationResponse,
         pause_ring: BrakeRequest -> MutationResponse,
         hold_ring: BrakeRequest -> MutationResponse,
+        set_auto_remove: AutoRemoveRequest -> MutationResponse,
         get_snapshot: GetSnapshotRequest -> GetSnapshotResponse,
         list_epochs: ListEpochsRequest -> ListEpochsResponse,
     }

@@ -321,6 +321,7 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Maintain { .. }
         | RingCommand::Pause { .. }
         | RingCommand::Hold { .. }
+        | RingCommand::AutoRemove { .. }
         | RingCommand::Permit { .. }
         | RingCommand::Released { .. } => false,
     }

@@ -250,6 +250,12 @@ pub enum RingCommand {
         /// Why, for people; none: permits are given again.
         reason: Option<String>,
     },
+    /// Members that stay down are removed by themselves, as far as no operator's word is needed.
+    AutoRemove {
+        /// After so long, in ms of the leader's clock, at least [`crate::MIN_AUTO_REMOVE_MS`]; none:
+        /// never, which is the default.
+        after_ms: Option<u64>,
+    },
     /// Leave to delete retained copies.
     Permit {
         /// Whose copies.

@@ -1,6 +1,7 @@
 //! The leader's next command: looks at the state and at what nodes reported, and says which step
 //! is due. Nothing is owed by `apply`: a new leader looks at the same state and goes on.
 
+pub(crate) mod auto_remove;
 pub(crate) mod failover;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,7 @@ pub fn due(
         }
     }
     released(ring, reports)
+        .or_else(|| auto_remove::due(ring, reports, now_ms))
         .or_else(|| permit(state, ring, reports, now_ms))
         .or_else(|| evening(ring, reports, now_ms))
 }

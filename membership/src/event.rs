@@ -166,6 +166,11 @@ pub enum Event {
         /// Ring time of its end.
         until_ms: Option<u64>,
     },
+    /// Dead members are removed by themselves, or not.
+    AutoRemoveSet {
+        /// After how long.
+        after_ms: Option<u64>,
+    },
     /// A member has given everything away.
     MemberRemoved {
         /// Who.
@@ -202,6 +207,7 @@ impl Event {
             | Self::Permitted { .. }
             | Self::PauseSet { .. }
             | Self::HoldSet { .. }
+            | Self::AutoRemoveSet { .. }
             | Self::MaintenanceSet { .. }
             | Self::Released { .. } => false,
         }

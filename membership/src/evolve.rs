@@ -115,6 +115,7 @@ impl RingState {
             last_wave: WaveId(0),
             retained: Vec::new(),
             paused: None,
+            auto_remove_ms: None,
             held: None,
             pins: Pins::default(),
             maintenance: BTreeMap::new(),
@@ -256,6 +257,7 @@ impl RingState {
                 }
             }
             Event::PauseSet { reason } => self.paused = brake(reason.as_ref(), wall_ms),
+            Event::AutoRemoveSet { after_ms } => self.auto_remove_ms = *after_ms,
             Event::HoldSet { reason } => self.held = brake(reason.as_ref(), wall_ms),
             Event::MaintenanceSet { node, until_ms } => {
                 self.maintenance.remove(node);

@@ -57,6 +57,8 @@ pub use wanted::{Directive, directive, waiting_for};
 pub const MAX_WAVE: usize = 64;
 /// Most ranges of one failover: nothing is sealed for it that was not silent already.
 pub const MAX_FAILOVER: usize = 1_024;
+/// Members are not removed by themselves sooner than this after they went down, in ms.
+pub const MIN_AUTO_REMOVE_MS: u64 = 10 * 60 * 1000;
 /// Longest tick, in ms.
 pub const MAX_TICK_MS: u64 = 10_000;
 /// k of a ring that the log carries: founding 2^18 ranges makes the largest entry that fits.

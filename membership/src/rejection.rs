@@ -374,6 +374,14 @@ pub enum Rejection {
         /// Of which ranges.
         slots: Spans,
     },
+    /// A node that is merely restarted must not be removed.
+    #[error("{found} ms is too soon to take a silent node for dead by itself; at least {limit} ms")]
+    AutoRemoveTooSoon {
+        /// As asked, in ms.
+        found: u64,
+        /// At least, in ms.
+        limit: u64,
+    },
     /// It fell silent before it held what it was to gain.
     #[error(
         "node {node} was silent for too long while it joined; join it again when its agent runs"

@@ -86,6 +86,9 @@ pub struct RingState {
     /// All movement stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Brake>,
+    /// Members that are down for so long are removed by themselves, in ms of the leader's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_remove_ms: Option<u64>,
     /// Nothing is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Brake>,

@@ -7,7 +7,7 @@ use annulus_ring::{Epoch, Handle, NodeId, Position, SessionId, Slot, Step};
 use crate::{
     NodeReport, Reports, RingState, State, TransitionState, Wave, WaveId,
     decide::{leaving_owners, soak_left_ms},
-    due::{Missing, current, failover, gather, grace_over},
+    due::{Missing, auto_remove, current, failover, gather, grace_over},
     evidence::Proof,
 };
 
@@ -185,6 +185,13 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
              ends it",
             left_ms.div_ceil(1000)
         ));
+    }
+    if ring.auto_remove_ms.is_some() && auto_remove::frozen(ring) {
+        sentences.push(
+            "too many members are down to remove any by itself; look at the network first, then \
+             `annulus node remove --dead`"
+                .to_owned(),
+        );
     }
     for node in ring.members.keys() {
         let lost = current(ring, reports, node).map_or(0, |report| report.unheld);

@@ -184,6 +184,12 @@ impl v1::admin_server::Admin for Admin {
     ) -> Answer<v1::OkToRestartResponse> {
         Err(Status::unimplemented("not asked here"))
     }
+    async fn set_auto_remove(
+        &self,
+        request: Request<v1::AutoRemoveRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
     async fn convert_ring(
         &self,
         request: Request<v1::ConvertRequest>,

@@ -877,6 +877,21 @@ impl v1::admin_server::Admin for Admin {
         Ok(Response::new(answer))
     }
 
+    async fn set_auto_remove(
+        &self,
+        request: Request<v1::AutoRemoveRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let v1::AutoRemoveRequest {
+            request_id,
+            ring,
+            after_ms,
+        } = request.into_inner();
+        let command = RingCommand::AutoRemove { after_ms };
+        let answer = self.change(call, &request_id, &ring, command).await?;
+        Ok(Response::new(answer))
+    }
+
     async fn hold_ring(&self, request: Request<v1::BrakeRequest>) -> Answer<v1::MutationResponse> {
         let call = Call::of(&self.context, &request);
         let v1::BrakeRequest {

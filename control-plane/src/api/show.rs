@@ -380,6 +380,7 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::Maintain { .. } => "maintain",
         RingCommand::Pause { .. } => "pause",
         RingCommand::Hold { .. } => "hold",
+        RingCommand::AutoRemove { .. } => "auto_remove",
         RingCommand::Settle => "settle",
         RingCommand::Replan { .. } => "replan",
         RingCommand::Permit { .. } => "permit",

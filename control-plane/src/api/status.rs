@@ -271,6 +271,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NoSurvivor { .. }
         | Rejection::MayLose { .. }
         | Rejection::NotStopped { .. }
+        | Rejection::AutoRemoveTooSoon { .. }
         | Rejection::JoinerSilent { .. }
         | Rejection::TooLateToReplan { .. }
         | Rejection::NothingToReplan { .. }

@@ -3,7 +3,7 @@
 use annulus_ring::{Availability, Incarnation, NodeId};
 
 use super::Decision;
-use crate::{Event, MAX_REASON, Rejection, RingState};
+use crate::{Event, MAX_REASON, MIN_AUTO_REMOVE_MS, Rejection, RingState};
 
 /// Refuses what moves data or ownership while the ring is paused.
 pub(super) fn moves(ring: &RingState) -> Result<(), Rejection> {
@@ -41,6 +41,19 @@ pub(super) fn hold(ring: &RingState, reason: Option<&String>) -> Result<Decision
     }
     let reason = reason.cloned();
     Ok(vec![Event::HoldSet { reason }].into())
+}
+
+pub(super) fn auto_remove(ring: &RingState, after_ms: Option<u64>) -> Result<Decision, Rejection> {
+    if let Some(found) = after_ms.filter(|after| *after < MIN_AUTO_REMOVE_MS) {
+        return Err(Rejection::AutoRemoveTooSoon {
+            found,
+            limit: MIN_AUTO_REMOVE_MS,
+        });
+    }
+    if after_ms == ring.auto_remove_ms {
+        return Ok(Decision::default());
+    }
+    Ok(vec![Event::AutoRemoveSet { after_ms }].into())
 }
 
 fn checked(reason: Option<&String>) -> Result<(), Rejection> {

@@ -231,6 +231,7 @@ fn decide_ring(
             accept,
         } => maintain::decide(ring, now_ms, node, *for_ms, *accept),
         RingCommand::Pause { reason } => brake::pause(ring, reason.as_ref()),
+        RingCommand::AutoRemove { after_ms } => brake::auto_remove(ring, *after_ms),
         RingCommand::Hold { reason } => brake::hold(ring, reason.as_ref()),
         RingCommand::Permit { copies, evidence } => permit::permit(ring, now_ms, copies, evidence),
         RingCommand::Released { copies } => permit::released(ring, copies),

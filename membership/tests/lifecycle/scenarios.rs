@@ -178,6 +178,10 @@ impl Stage {
                     .for_each(|line| writeln!(self.answers, "{line}").unwrap());
                 Ok(())
             }
+            "auto-remove" => {
+                let after_ms = words.get(1).map(|seconds| number(seconds) * 1_000);
+                self.command(RingCommand::AutoRemove { after_ms })
+            }
             "resume" => self.command(RingCommand::Pause { reason: None }),
             "unhold" => self.command(RingCommand::Hold { reason: None }),
             "silent" | "pass" => {
