@@ -5,4 +5,5 @@
 mod failover;
 mod scenarios;
 mod shuffle;
+mod stories;
 mod support;
