@@ -12,6 +12,7 @@ use tonic::{Code, Status, Streaming};
 use tracing::info;
 
 use crate::{
+    bait,
     peer::{CHUNK_BYTES, CHUNK_RECORDS},
     shared::Shared,
     store::{Copy, DigestAt, Record, StoreError, Stray},
@@ -199,7 +200,8 @@ impl Shared {
         let End { cut, fork } = self
             .drink(&source, stream, slot, copy, Purpose::Repair)
             .await?;
-        if from.is_none_or(|held| held.reign < cut.reign) {
+        let joins = from.is_none_or(|held| held.reign < cut.reign);
+        if joins && !bait::on(bait::STRAYS_KEPT) {
             // The fork speaks of the reign before; who comes from an older one compares all.
             let above = fork.filter(|fork| from.is_some_and(|held| held.reign == fork.reign));
             self.sift(&source, slot, copy, session, above).await?;

@@ -16,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
 use crate::{
+    bait,
     board::LIVE,
     guard::{Refusal, SourceStamp},
     shared::Shared,
@@ -228,7 +229,7 @@ impl peer_server::Peer for PeerService {
             ));
         }
         self.judge(stamp, slot, session, true).await?;
-        self.stream(move |store| Ok((store.read_cut(Slot(slot))?, None)))
+        self.stream(move |store| Ok((bait::cut(store.read_cut(Slot(slot))?), None)))
             .await
     }
 
@@ -260,7 +261,8 @@ impl peer_server::Peer for PeerService {
         let judged = self.shared.guard.admit_fenced(Slot(slot), source).await;
         judged.map_err(|refusal| refused(&refusal))?;
         // The refusal is durable before it is obeyed; the tail is whole only once it is drained.
-        if self.shared.board.fenced_wave() != Some(wave) {
+        let fenced = self.shared.board.fenced_wave() == Some(wave);
+        if !fenced && !bait::on(bait::TAILS_BEFORE_REFUSAL) {
             let message = format!("wave {wave} does not drain here; ask again");
             return Err(Status::unavailable(message));
         }

@@ -11,7 +11,7 @@ use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
 use crate::{
     Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE, NodeEvidence, NodeReport,
     PairEvidence, Rejection, Reports, RingCommand, RingState, SlotEvidence, State, TransitionState,
-    Wave,
+    Wave, bait,
     decide::{collected, leaving_owners, soak_left_ms},
     evidence::{self, Barrier, Proof, RootBuilder},
     fold,
@@ -409,11 +409,11 @@ fn prove(
             let there = from.source_digests.get(&(key.0, slot, gainer.clone()))?;
             let same = here.cut == there.cut
                 && here.digest == there.digest
-                && here.records == there.records;
+                && here.records == there.records
+                || bait::on("digests-not-compared");
             // Not older than the copy, of the present reign, and without holes up to it.
-            let good = here.cut >= standing.copied?
-                && here.cut.reign == reign
-                && standing.watermark? >= here.cut;
+            let old = here.cut < standing.copied? && !bait::on("digest-older-than-the-copy");
+            let good = !old && here.cut.reign == reign && standing.watermark? >= here.cut;
             (same && good).then_some((Some(here.cut), Some(here.digest)))
         }
         Proof::Joint => {

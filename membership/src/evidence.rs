@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use annulus_ring::{Epoch, Handle, NodeId, Position, Slot, Step};
 use sha2::{Digest as _, Sha256};
 
-use crate::{RingState, Root, TransitionState};
+use crate::{RingState, Root, TransitionState, bait};
 
 /// Whom the end of a step waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,15 +70,22 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
         let Some(owner) = sets.old.first().and_then(|handle| ids.get(handle)) else {
             continue;
         };
+        // A failover voids what both sides said before it (story F3): their word must be of the
+        // reign that runs, also where the same node owns again.
+        let of_reign = since.max(ring.reigns[slot.index()]);
+        let mut say = |node: &NodeId| {
+            let epoch = owners.entry(node.clone()).or_insert(of_reign);
+            *epoch = of_reign.max(*epoch);
+        };
         if transition.requorum.is_some() {
             // Nobody may gain the range: what changes is how its owner acknowledges.
-            owners.insert((*owner).clone(), since);
+            say(owner);
         }
         if joint && sets.stayers_must_prove(quorums) {
             let stays = |handle: &&Handle| sets.old[1..].contains(handle);
             let stayers = sets.new.iter().filter(stays);
             for stayer in stayers.filter_map(|handle| ids.get(handle)) {
-                owners.insert((*stayer).clone(), since);
+                say(stayer);
                 pairs
                     .entry(((*owner).clone(), (*stayer).clone()))
                     .or_default()
@@ -86,8 +93,10 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
             }
         }
         for gainer in sets.gainers().filter_map(|handle| ids.get(&handle)) {
-            owners.insert((*owner).clone(), since);
-            gainers.insert((*gainer).clone(), since);
+            for (nodes, node) in [(&mut owners, owner), (&mut gainers, gainer)] {
+                let epoch = nodes.entry((*node).clone()).or_insert(of_reign);
+                *epoch = of_reign.max(*epoch);
+            }
             pairs
                 .entry(((*owner).clone(), (*gainer).clone()))
                 .or_default()
@@ -106,6 +115,7 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
             pairs,
             proof: Proof::Staged,
         },
+        Step::Writing if bait::on("copying-before-owners-drained") => Barrier::default(),
         Step::Writing => Barrier {
             nodes: owners,
             ..Barrier::default()

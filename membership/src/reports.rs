@@ -457,7 +457,7 @@ impl Reports {
 
     #[cfg(feature = "bait")]
     pub(crate) fn skips_joint(&self) -> bool {
-        self.skip_joint
+        self.skip_joint || crate::bait::on("switch-not-waiting-for-joint")
     }
 
     #[cfg(not(feature = "bait"))]

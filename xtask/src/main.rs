@@ -1,6 +1,7 @@
 //! `cargo x`: what a contributor runs, with no tool to install. CI runs the same.
 
 mod bait;
+mod rules;
 mod run;
 
 use anyhow::Result;
@@ -35,6 +36,9 @@ enum Task {
     Bait {
         /// Only this one
         name: Option<String>,
+        /// Only rules of the protocol, each left out for one fast test
+        #[arg(long, conflicts_with = "name")]
+        rules: bool,
     },
     /// The long forms of all tests
     Nightly,
@@ -47,7 +51,8 @@ fn main() -> Result<()> {
         Task::Sim { seed } => sim(seed),
         Task::Golden => golden(),
         Task::Vectors => vectors(),
-        Task::Bait { name } => bait::run(name.as_deref()),
+        Task::Bait { rules: true, .. } => rules::run(None),
+        Task::Bait { name, .. } => bait::run(name.as_deref()),
         Task::Nightly => nightly(),
     }
 }

@@ -4,7 +4,10 @@ use annulus_ring::{Epoch, Handle, SessionId, Slot};
 use tracing::{info, warn};
 
 use super::{Adopter, Current, StepError};
-use crate::wire::{Directive, View, Wave};
+use crate::{
+    bait,
+    wire::{Directive, View, Wave},
+};
 
 impl Adopter {
     /// Takes in the newest directive, once its epoch is adopted.
@@ -165,6 +168,21 @@ impl Adopter {
                 "sealed and drained"
             );
             self.shared.board.sealed(Some((wave.id, positions)));
+            if bait::on(bait::SEAL_ENDS_BY_ITSELF) {
+                self.lift_baited(wave.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What no timer may do.
+    async fn lift_baited(&mut self, wave: u64) -> Result<(), StepError> {
+        self.remember(move |known| {
+            known.seals.remove(&wave);
+        })
+        .await?;
+        if let Some(Current { view, own }) = self.current.clone() {
+            self.obey(&view, own);
         }
         Ok(())
     }
@@ -225,7 +243,9 @@ impl Adopter {
         let due: Vec<SessionId> = self
             .gone
             .iter()
-            .filter(|(_, seen)| directive.everyone_adopted >= **seen)
+            .filter(|(_, seen)| {
+                directive.everyone_adopted >= **seen || bait::on(bait::WIPE_BEFORE_BARRIER)
+            })
             .map(|(session, _)| *session)
             .collect();
         for session in due {

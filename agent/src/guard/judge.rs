@@ -104,7 +104,7 @@ impl NodeView {
             return Err(Refusal::NoCopy { epoch, slot });
         }
         let Some(intent) = intent else { return Ok(()) };
-        if self.seals.get(&slot) == Some(&self.reign(slot)) {
+        if self.seals.get(&slot) == Some(&self.reign(slot)) && !bait::on(bait::NO_SEAL) {
             return Err(Refusal::Sealed { epoch, slot });
         }
         if intent == Intent::Write {
@@ -128,7 +128,11 @@ impl NodeView {
 
     pub(super) fn judge_reader(&self, slot: Slot, stamp: Stamp) -> Result<(), Refusal> {
         let sets = self.sets(slot);
-        if self.own.is_none_or(|own| !sets.read_set().contains(&own)) {
+        let read_set = match sets.step {
+            Some(Step::FlippingBack) if bait::on(bait::READS_NOT_FENCED) => sets.new,
+            _ => sets.read_set(),
+        };
+        if self.own.is_none_or(|own| !read_set.contains(&own)) {
             return Err(self.not_here(slot, Some(stamp)));
         }
         if self.unheld.contains(&slot) {
@@ -151,7 +155,8 @@ impl NodeView {
             return Err(refusal);
         }
         // Older than a reign that this node has refused, whoever stamps it (story F1).
-        if self.seals.get(&slot).is_some_and(|sealed| asked <= *sealed) {
+        let refused = self.seals.get(&slot).is_some_and(|sealed| asked <= *sealed);
+        if refused && !bait::on(bait::WRITES_NOT_FENCED) {
             return Err(Refusal::Sealed { epoch, slot });
         }
         if asked != reign {
@@ -178,7 +183,8 @@ impl NodeView {
         let epoch = self.epoch();
         // A closed session is named before anything else: its packets are never worth a retry.
         let running = self.session();
-        if stamp.session.is_some() && stamp.session != running {
+        let closed = stamp.session.is_some() && stamp.session != running;
+        if closed && !bait::on(bait::SESSIONS_NEVER_CLOSE) {
             return Err(Refusal::SessionClosed {
                 epoch,
                 asked: stamp.session,
@@ -219,14 +225,13 @@ impl NodeView {
         if stamp.session.is_some() && stamp.session != running {
             return Err(closed);
         }
-        self.judge_owner(
-            slot,
-            Some(Stamp {
-                generation: stamp.generation,
-                epoch: stamp.epoch,
-            }),
-            None,
-        )?;
+        let asked = Stamp {
+            generation: stamp.generation,
+            epoch: stamp.epoch,
+        };
+        if !bait::on(bait::COPY_FROM_ANYBODY) {
+            self.judge_owner(slot, Some(asked), None)?;
+        }
         let reign = self.reign(slot);
         if stamp.reign != reign {
             return Err(Refusal::Deposed {
@@ -247,7 +252,11 @@ impl NodeView {
             .ok_or(Refusal::NotMember { epoch, slot })?;
         match stamp.session {
             Some(_) => {
-                let copying = sets.step.is_some_and(|step| step >= Step::Copying);
+                let begun = match bait::on(bait::COPY_BEFORE_BARRIER) {
+                    true => Step::Writing,
+                    false => Step::Copying,
+                };
+                let copying = sets.step.is_some_and(|step| step >= begun);
                 if !sets.gainers().any(|gainer| gainer == asker) || (stamp.copies && !copying) {
                     return Err(closed);
                 }
@@ -274,7 +283,8 @@ impl NodeView {
             });
         }
         // Without the refusal a tail proves nothing (story F4).
-        if self.seals.get(&slot) != Some(&reign) {
+        let refuses = self.seals.get(&slot) == Some(&reign);
+        if !refuses && !bait::on(bait::TAILS_BEFORE_REFUSAL) {
             return Err(Refusal::NotOwner {
                 generation: self.generation(),
                 epoch,
@@ -320,11 +330,17 @@ impl NodeView {
             need: group.need,
         };
         let quorums = lookup.snapshot().quorums();
-        let mut groups: Vec<Group> = sets.groups(quorums).iter().map(group).collect();
-        if sets.step == Some(Step::Joint) && bait::on(bait::JOINT_AFTER_SWITCH) {
-            groups.truncate(1);
+        let groups: Vec<Group> = sets.groups(quorums).iter().map(group).collect();
+        let only = |at: usize| {
+            let last = groups.len().saturating_sub(1);
+            groups.get(at.min(last)).cloned().into_iter().collect()
+        };
+        match sets.step {
+            Some(Step::Joint) if bait::on(bait::JOINT_AFTER_SWITCH) => only(0),
+            Some(Step::Switched) if bait::on(bait::JOINT_UNTIL_SWITCH) => only(1),
+            Some(Step::FlippingBack) if bait::on(bait::JOINT_UNTIL_FLIP_BACK) => only(0),
+            _ => groups,
         }
-        groups
     }
 
     pub(super) fn admission(

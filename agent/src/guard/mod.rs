@@ -15,7 +15,7 @@ use annulus_ring::{Endpoint, Epoch, Generation, Handle, Incarnation, NodeId, Ses
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::{metrics::Metrics, store::Copy};
+use crate::{bait, metrics::Metrics, store::Copy};
 
 mod flight;
 mod judge;
@@ -165,7 +165,8 @@ impl Admission {
     /// Whether the guard's present view has changed the slot since: then `restamp`.
     #[must_use]
     pub fn outdated(&self) -> bool {
-        self.guard.inner.view.load().last_change(self.slot) > self.epoch
+        let outdated = self.guard.inner.view.load().last_change(self.slot) > self.epoch;
+        outdated && !bait::on(bait::NEVER_RESTAMPED)
     }
 
     /// The same request under the present view: same position, new sets. The old admission is

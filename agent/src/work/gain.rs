@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use crate::{
+    bait,
     fetch::FetchError,
     shared::{Pauses, Shared},
     store::{Copy, Holding, StoreError},
@@ -222,6 +223,7 @@ impl Gain {
             .call(move |store| store.watermark(slot, copy))
             .await?;
         let reign = self.shared.guard.view().reign(slot);
+        let mark = bait::watermark(&self.shared.store, slot, copy, mark, reign).await?;
         let base_missing = mark.held.is_none_or(|held| held.reign < reign);
         let short = joint.is_some_and(|joint| mark.held.is_none_or(|held| held < joint));
         if base_missing || short || (mark.pending && verify) {

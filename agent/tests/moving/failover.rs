@@ -42,12 +42,6 @@ async fn three() -> Ring {
     ring
 }
 
-async fn some_renewals(ring: &Ring, node: &str) {
-    let before = ring.leader.reported(node).renewals;
-    let more = |one: &crate::leader::Reported| one.renewals > before + 2;
-    ring.leader.until(node, "renewals", more).await;
-}
-
 fn value(node: &Node, key: &str) -> Option<String> {
     let (_, value) = live(node, SLOT).remove(key.as_bytes())?;
     value.map(|value| String::from_utf8(value.to_vec()).unwrap())
@@ -84,7 +78,7 @@ async fn a_successor_holds_every_acknowledged_write_and_strays_are_given_up() {
     ring.leader.direct("b", wave(Some("g")));
     let fenced = |one: &crate::leader::Reported| one.fenced == Some(1);
     ring.leader.until("b", "refusal", fenced).await;
-    some_renewals(&ring, "b").await;
+    ring.some_renewals("b").await;
     assert_eq!(ring.leader.reported("b").succeeded, None);
     ring.leader.direct("g", wave(None));
     ring.leader.until("g", "refusal", fenced).await;

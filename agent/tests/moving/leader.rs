@@ -53,6 +53,8 @@ pub struct Script {
     pub endpoints: BTreeMap<String, String>,
     pub elsewhere: Option<String>,
     pub permits: bool,
+    /// Who hears nothing of all this, though its link stays open.
+    pub frozen: BTreeSet<&'static str>,
 }
 
 pub struct Leader {
@@ -83,6 +85,7 @@ impl Leader {
             endpoints: BTreeMap::new(),
             elsewhere: None,
             permits: true,
+            frozen: BTreeSet::new(),
         };
         let leader = Arc::new(Self {
             script: Mutex::new(script),
@@ -118,6 +121,16 @@ impl Leader {
         if leads {
             self.reports.send_modify(BTreeMap::clear);
         }
+        self.bump();
+    }
+
+    /// These nodes hear nothing more, or catch up.
+    pub fn freeze(&self, nodes: &[&'static str]) {
+        self.script().frozen.extend(nodes);
+    }
+
+    pub fn thaw(&self, nodes: &[&'static str]) {
+        self.script().frozen.retain(|node| !nodes.contains(node));
         self.bump();
     }
 
@@ -341,9 +354,10 @@ impl link_server::Link for Service {
                 changed.mark_unchanged();
                 let (epoch, view, directive, elsewhere) = {
                     let script = leader.script();
-                    let directive = script.directives.get(&node).cloned();
+                    let frozen = script.frozen.contains(node.as_str());
+                    let directive = script.directives.get(&node).filter(|_| !frozen).cloned();
                     (
-                        script.epoch,
+                        if frozen { told } else { script.epoch },
                         script.view.clone(),
                         directive,
                         script.elsewhere.clone(),

@@ -1,7 +1,7 @@
 //! Agents move ranges over real sockets; a leader in the test's hand tells them to.
 //!
 //! Lists are of two nodes, w = 2: slot 0 is [a, b], slot 1 is [b, a], and a gainer takes b's place
-//! in slot 0.
+//! in slot 0. In `stories` and `rules` they are of three, [a, b, c], and g takes c's place.
 
 #![allow(clippy::unwrap_used, reason = "an expectation of the test")]
 
@@ -14,6 +14,9 @@ mod memory;
 mod node;
 mod outage;
 mod ring;
+mod rules;
+mod stories;
+mod take_over;
 mod transition;
 
 const SLOT: Slot = Slot(0);

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use annulus_agent::{
@@ -25,6 +25,8 @@ pub struct Node {
     pub guard: EpochGuard,
     /// Replicated writes to it are lost while this is set.
     pub deaf: AtomicBool,
+    /// Replicated writes that it did not take, for whatever reason.
+    pub refused: AtomicU32,
     server: tokio::task::JoinHandle<()>,
 }
 
@@ -87,6 +89,7 @@ impl Node {
             agent,
             guard,
             deaf,
+            refused: AtomicU32::new(0),
             server,
         }
     }
@@ -190,17 +193,18 @@ impl Nodes {
                 let node = self.by_handle(peer.handle)?;
                 let record = record.clone();
                 Some(async move {
-                    node.replicate(admission.slot, stamp, record)
-                        .await
-                        .ok()
-                        .map(|()| node.handle)
+                    let taken = node.replicate(admission.slot, stamp, record).await;
+                    let refused = u32::from(taken.is_err());
+                    node.refused.fetch_add(refused, Ordering::SeqCst);
+                    taken.ok().map(|()| node.handle)
                 })
             });
             holders.extend(futures::future::join_all(sends).await.into_iter().flatten());
             if admission.satisfied(&holders) {
                 return Ok(record.version);
             }
-            tokio::task::yield_now().await;
+            // Not at once: whoever refused will refuse again.
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             if admission.outdated() {
                 admission = admission.restamp()?;
                 holders = vec![owner.handle];

@@ -1,6 +1,6 @@
 //! The harness: nodes without agents, a ring without a control plane.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
 
 use annulus_agent::{NodeView, guard::EpochGuard, store::RangeStore};
 use annulus_client::Client;
@@ -169,6 +169,15 @@ impl Cluster {
 
     /// One node adopts the present snapshot.
     pub fn adopt(&self, handle: usize) {
+        self.adopt_with(handle, BTreeMap::new());
+    }
+
+    /// The same, and refuses the slot's present reign.
+    pub fn adopt_refusing(&self, handle: usize, slot: Slot) {
+        self.adopt_with(handle, BTreeMap::from([(slot, self.reigns[slot.index()])]));
+    }
+
+    fn adopt_with(&self, handle: usize, seals: BTreeMap<Slot, Epoch>) {
         let Some(node) = &self.nodes[handle] else {
             return;
         };
@@ -180,6 +189,7 @@ impl Cluster {
             reigns: self.reigns.clone().into(),
             last_changes: self.last_changes.clone().into(),
             own: Some(Handle(handle)),
+            seals: Arc::new(seals),
             ..NodeView::unknown(self.snapshot.ring.clone(), node_id(handle))
         });
     }

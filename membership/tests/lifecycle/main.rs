@@ -6,4 +6,5 @@ mod failover;
 mod quorums;
 mod scenarios;
 mod shuffle;
+mod stories;
 mod support;
