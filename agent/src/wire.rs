@@ -235,6 +235,9 @@ impl From<News> for v1::Report {
             free_bytes: news.free_bytes,
             unheld_ranges: news.unheld,
             copied_bytes: news.copied_bytes,
+            held_bytes: news.held.map(|held| held.bytes),
+            held_keys: news.held.map(|held| held.keys),
+            copy_bytes_per_second: news.copy_bytes_per_second,
             retained: news
                 .retained
                 .into_iter()

@@ -14,9 +14,11 @@ mod gain;
 mod release;
 mod tend;
 mod wave;
+mod weigh;
 
 pub(crate) use release::release;
 pub(crate) use tend::tend;
+pub(crate) use weigh::weigh;
 
 /// The tasks of the running session and wave.
 pub(crate) struct Work {

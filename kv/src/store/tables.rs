@@ -9,7 +9,7 @@
 //!
 //! Numbers are big-endian, so that the order of bytes is the order of areas and positions.
 
-use annulus_agent::store::Record;
+use annulus_agent::store::{Held, Record};
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
 use redb::TableDefinition;
@@ -32,6 +32,8 @@ pub(super) const NEXT_AREA_KEY: &str = "next_area";
 
 const PUT: u8 = 0;
 const TOMBSTONE: u8 = 1;
+/// An area's row of before its size was counted.
+const UNCOUNTED_ROW_BYTES: usize = 52;
 /// reign, seq, kind.
 const ROW_HEADER_BYTES: usize = 17;
 
@@ -119,7 +121,8 @@ fn parse_position(row: &[u8], at: usize) -> Option<Option<Position>> {
     }
 }
 
-/// An area's row: slot 4, role 1, session 8, attempt 4, complete 1, watermark 17, acknowledged 17.
+/// An area's row: slot 4, role 1, session 8, attempt 4, complete 1, watermark 17, acknowledged 17, and,
+/// where it is counted, bytes 8 and keys 8.
 pub(super) fn area_row(area: &Area) -> Vec<u8> {
     let (role, session) = match area.role {
         Role::Live => (0, 0),
@@ -127,7 +130,7 @@ pub(super) fn area_row(area: &Area) -> Vec<u8> {
         Role::Retained(session) => (2, session.0),
         Role::Dropped => (3, 0),
     };
-    let mut row = Vec::with_capacity(52);
+    let mut row = Vec::with_capacity(68);
     row.extend_from_slice(&area.slot.0.to_be_bytes());
     row.push(role);
     row.extend_from_slice(&u64::to_be_bytes(session));
@@ -135,6 +138,10 @@ pub(super) fn area_row(area: &Area) -> Vec<u8> {
     row.push(u8::from(area.complete));
     push_position(&mut row, area.held);
     push_position(&mut row, area.acknowledged);
+    if let Some(size) = area.size {
+        row.extend_from_slice(&size.bytes.to_be_bytes());
+        row.extend_from_slice(&size.keys.to_be_bytes());
+    }
     row
 }
 
@@ -153,6 +160,14 @@ pub(super) fn parse_area(row: &[u8]) -> Option<Area> {
     area.complete = *row.get(17)? != 0;
     area.held = parse_position(row, 18)?;
     area.acknowledged = parse_position(row, 35)?;
+    area.size = if row.len() == UNCOUNTED_ROW_BYTES {
+        None
+    } else {
+        Some(Held {
+            bytes: be64(row, 52)?,
+            keys: be64(row, 60)?,
+        })
+    };
     Some(area)
 }
 
@@ -175,12 +190,17 @@ mod tests {
         let mut area = Area::new(Slot(5), Role::Staging(SessionId(4)), 2);
         area.held = Some(at);
         area.complete = true;
+        area.size = Some(Held { bytes: 7, keys: 2 });
         let back = parse_area(&area_row(&area)).unwrap();
         assert_eq!(area_row(&back), area_row(&area));
         assert_eq!(
             (back.slot, back.role, back.held),
             (area.slot, area.role, area.held)
         );
+        assert_eq!(back.size, area.size);
+        area.size = None;
+        let back = parse_area(&area_row(&area)).unwrap();
+        assert_eq!(back.size, None, "a row of before this was counted");
         assert_eq!(parse_version_key(&version_key(AreaId(1), at)), Some(at));
     }
 
