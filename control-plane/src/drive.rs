@@ -313,7 +313,10 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Pause { .. }
         | RingCommand::Hold { .. }
         | RingCommand::Permit { .. }
-        | RingCommand::Released { .. } => false,
+        | RingCommand::Released { .. }
+        | RingCommand::StorePlan { .. }
+        | RingCommand::CommitPlan { .. }
+        | RingCommand::DropPlan { .. } => false,
     }
 }
 

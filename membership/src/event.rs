@@ -7,7 +7,9 @@ use annulus_ring::{
     Weight,
 };
 
-use crate::{Change, ChangeId, CopySet, Registered, Rejection, RingConfig, Wave, WaveId};
+use crate::{
+    Change, ChangeId, CopySet, Plan, PlanId, Registered, Rejection, RingConfig, Wave, WaveId,
+};
 
 /// A fact about the whole control plane or one ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +147,25 @@ pub enum Event {
         /// Why nothing is.
         reason: Option<String>,
     },
+    /// A plan is kept.
+    PlanStored {
+        /// Its number.
+        id: PlanId,
+        /// The plan, not yet stamped.
+        plan: Plan,
+    },
+    /// A plan became changes, which run.
+    PlanCommitted {
+        /// Which.
+        id: PlanId,
+        /// What it became, in its order.
+        changes: Vec<ChangeId>,
+    },
+    /// A plan is no longer kept.
+    PlanDropped {
+        /// Which.
+        id: PlanId,
+    },
     /// A member has given everything away.
     MemberRemoved {
         /// Who.
@@ -180,6 +201,9 @@ impl Event {
             | Self::Permitted { .. }
             | Self::PauseSet { .. }
             | Self::HoldSet { .. }
+            | Self::PlanStored { .. }
+            | Self::PlanCommitted { .. }
+            | Self::PlanDropped { .. }
             | Self::Released { .. } => false,
         }
     }

@@ -9,9 +9,10 @@ use annulus_ring::{
 
 use crate::{
     ANSWER_AGE_MS, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event, KnownBirth,
-    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Registered, RequestId, RetainedCopies,
-    RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
+    MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, Outcome, Plan, PlanId, Registered, RequestId,
+    RetainedCopies, RingConfig, RingState, RosterEntry, State, TransitionState, WaveId,
     decide::{Decision, applied},
+    plan::{MAX_PLAN_BYTES, MAX_PLANS},
 };
 
 impl State {
@@ -109,6 +110,8 @@ impl RingState {
             retained: Vec::new(),
             paused: None,
             held: None,
+            plans: BTreeMap::new(),
+            last_plan: PlanId(0),
         }
     }
 
@@ -150,6 +153,7 @@ impl RingState {
                 let record = ChangeRecord {
                     change: change.clone(),
                     phase: ChangePhase::Queued,
+                    transition: None,
                 };
                 self.changes.insert(*id, record);
                 self.next_change = ChangeId(id.0 + 1);
@@ -168,6 +172,9 @@ impl RingState {
             } => {
                 for id_of_change in changes {
                     self.set_phase(*id_of_change, ChangePhase::Running(*id));
+                    if let Some(record) = self.changes.get_mut(id_of_change) {
+                        record.transition = Some(*id);
+                    }
                 }
                 self.start(*id, changes, joiners, leavers, target, now_ms);
                 if let Some(transition) = &mut self.transition {
@@ -226,6 +233,15 @@ impl RingState {
             }
             Event::PauseSet { reason } => self.paused = brake(reason.as_ref(), wall_ms),
             Event::HoldSet { reason } => self.held = brake(reason.as_ref(), wall_ms),
+            Event::PlanStored { id, plan } => self.keep_plan(*id, plan, wall_ms),
+            Event::PlanCommitted { id, changes } => {
+                if let Some(plan) = self.plans.get_mut(id) {
+                    plan.committed.clone_from(changes);
+                }
+            }
+            Event::PlanDropped { id } => {
+                self.plans.remove(id);
+            }
             Event::MemberRemoved { node } => {
                 self.members.remove(node);
                 self.end_registration(node, false);
@@ -422,6 +438,23 @@ impl RingState {
             .and_then(|record| record.change.joiner().cloned());
         if let Some(node) = joiner {
             self.end_registration(&node, true);
+        }
+    }
+
+    /// Keeps a plan; the oldest go where there are too many, or too much of them.
+    fn keep_plan(&mut self, id: PlanId, plan: &Plan, wall_ms: u64) {
+        let plan = Plan {
+            created_at_ms: wall_ms,
+            ..plan.clone()
+        };
+        self.plans.insert(id, plan);
+        self.last_plan = id;
+        let mut bytes: usize = self.plans.values().map(Plan::bytes).sum();
+        while self.plans.len() > 1 && (self.plans.len() > MAX_PLANS || bytes > MAX_PLAN_BYTES) {
+            let Some((_, oldest)) = self.plans.pop_first() else {
+                return;
+            };
+            bytes -= oldest.bytes();
         }
     }
 

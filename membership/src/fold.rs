@@ -35,33 +35,42 @@ pub type Expected = BTreeMap<NodeId, (Zone, Weight)>;
 /// Folds all waiting changes.
 #[must_use]
 pub fn fold(ring: &RingState) -> Fold {
+    let queued = ring
+        .changes
+        .iter()
+        .filter(|(_, record)| record.phase == ChangePhase::Queued);
+    fold_of(ring, queued.map(|(id, record)| (*id, &record.change)))
+}
+
+/// Folds these changes, as if they waited in this order and nothing else did.
+pub(crate) fn fold_of<'a>(
+    ring: &RingState,
+    changes: impl Iterator<Item = (ChangeId, &'a Change)>,
+) -> Fold {
     let mut fold = Fold::default();
     let mut expected = current(ring);
     let mut joining = BTreeSet::new();
     let mut leaving = BTreeSet::new();
     // Those that leave, and those of weight 0: they give up every range.
     let mut vacating = BTreeSet::new();
-    for (id, record) in &ring.changes {
-        if record.phase != ChangePhase::Queued {
-            continue;
-        }
+    for (id, change) in changes {
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
-        if joining.contains(record.change.node()) {
+        if joining.contains(change.node()) {
             continue;
         }
         // Some member of each list must stay, to take the range over and to be copied from.
-        let vacates = record.change.vacates();
+        let vacates = change.vacates();
         if vacates.is_some_and(|node| empties_a_list(ring, &vacating, node)) {
             continue;
         }
-        match preflight(ring, &expected, &record.change) {
+        match preflight(ring, &expected, change) {
             Ok(()) => {
-                apply(ring, &mut expected, &record.change);
-                fold.accepted.push(*id);
+                apply(ring, &mut expected, change);
+                fold.accepted.push(id);
                 vacating.extend(vacates.cloned());
-                joining.extend(record.change.joiner().cloned());
-                match &record.change {
+                joining.extend(change.joiner().cloned());
+                match change {
                     Change::Join { .. } => {}
                     Change::Drain { node } => {
                         fold.weights.remove(node);
@@ -77,7 +86,7 @@ pub fn fold(ring: &RingState) -> Fold {
                     }
                 }
             }
-            Err(rejection) => fold.refused.push((*id, rejection)),
+            Err(rejection) => fold.refused.push((id, rejection)),
         }
     }
     fold.joiners = new_members(ring, &joining, MemberState::Joining);

@@ -24,10 +24,13 @@ pub mod evidence;
 mod evolve;
 pub mod fold;
 pub mod greet;
+pub mod kept;
 pub mod outcome;
+pub mod plan;
 pub mod rejection;
 pub mod reports;
 pub mod state;
+pub mod told;
 pub mod view;
 pub mod wanted;
 
@@ -35,13 +38,16 @@ pub use command::*;
 pub use due::{due, found_command, tick_due};
 pub use event::Event;
 pub use greet::{Greeting, Hello, greet};
+pub use kept::{Kept, Lack, why_kept};
 pub use outcome::{Applied, Effect, Outcome};
+pub use plan::{Plan, PlanId, plan_command};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
-pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
+pub use reports::{Digest, Held, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
 pub use state::{
     Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Registered, RetainedCopies, RingState,
     RosterEntry, State, TransitionState, Wave,
 };
+pub use told::{Moved, change_waits, moved};
 pub use wanted::{Directive, directive, waiting_for};
 
 /// Most ranges of one hand-over wave.

@@ -107,8 +107,21 @@ pub struct NodeReport {
     pub copied_bytes: u64,
     /// Free bytes on its disk.
     pub free_bytes: u64,
+    /// What its live copies hold; none while it does not know.
+    pub held: Option<Held>,
+    /// How fast it copies ranges that it gains, in bytes a second; 0: as fast as it goes.
+    pub copy_bytes_per_second: u64,
     /// Ranges that list it and of which it holds no copy.
     pub unheld: u32,
+}
+
+/// What live copies hold, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of keys and values; tombstones count with their keys.
+    pub bytes: u64,
+    /// Keys that have a value.
+    pub keys: u64,
 }
 
 /// One copy's standing.
@@ -158,6 +171,10 @@ pub struct Report {
     pub copied_bytes: u64,
     /// See [`NodeReport::free_bytes`].
     pub free_bytes: u64,
+    /// See [`NodeReport::held`].
+    pub held: Option<Held>,
+    /// See [`NodeReport::copy_bytes_per_second`].
+    pub copy_bytes_per_second: u64,
     /// See [`NodeReport::unheld`].
     pub unheld: u32,
 }
@@ -272,6 +289,8 @@ impl Reports {
         known.retained = Some(report.retained.into_iter().collect());
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
+        known.held = report.held;
+        known.copy_bytes_per_second = report.copy_bytes_per_second;
         known.unheld = report.unheld;
     }
 

@@ -12,7 +12,9 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Birth, Change, ChangeId, Outcome, Rejection, RequestId, RingConfig, WaveId};
+use crate::{
+    Birth, Change, ChangeId, Outcome, Plan, PlanId, Rejection, RequestId, RingConfig, WaveId,
+};
 
 /// Everything the control plane has decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +89,12 @@ pub struct RingState {
     /// Nothing is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Brake>,
+    /// Kept plans by number: at most [`crate::plan::MAX_PLANS`] and [`crate::plan::MAX_PLAN_BYTES`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub plans: BTreeMap<PlanId, Plan>,
+    /// Number of the last plan stored.
+    #[serde(default, skip_serializing_if = "PlanId::is_none")]
+    pub last_plan: PlanId,
 }
 
 /// An operator's word that something stands still.
@@ -142,6 +150,9 @@ pub struct ChangeRecord {
     pub change: Change,
     /// How far it is.
     pub phase: ChangePhase,
+    /// The last transition that it was part of; none while it waits for its first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition: Option<TransitionId>,
 }
 
 /// How far a change is.

@@ -216,11 +216,14 @@ fn code_of(rejection: &Rejection) -> Code {
         Rejection::SlotBits { .. }
         | Rejection::Replication(_)
         | Rejection::TickTooLong { .. }
-        | Rejection::BadReason { .. } => Code::InvalidArgument,
+        | Rejection::BadReason { .. }
+        | Rejection::EmptyPlan
+        | Rejection::TooManyPlanned { .. } => Code::InvalidArgument,
         Rejection::UnknownRing { .. }
         | Rejection::NotRegistered { .. }
         | Rejection::NotMember { .. }
         | Rejection::UnknownChange { .. }
+        | Rejection::UnknownPlan { .. }
         | Rejection::NoTransition { .. }
         | Rejection::NoWave { .. }
         | Rejection::NoSuchCopy { .. } => Code::NotFound,
@@ -228,11 +231,15 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::AlreadyFounded { .. }
         | Rejection::AlreadyMember { .. }
         | Rejection::EndpointTaken { .. }
+        | Rejection::PlanCommitted { .. }
         | Rejection::AlreadyDraining { .. } => Code::AlreadyExists,
         Rejection::TooManyRings { .. }
         | Rejection::TooManyMembers { .. }
         | Rejection::QueueFull { .. } => Code::ResourceExhausted,
-        Rejection::StaleLayout { .. } | Rejection::StaleTarget => Code::Aborted,
+        Rejection::StaleLayout { .. }
+        | Rejection::StaleTarget
+        | Rejection::StalePlan { .. }
+        | Rejection::PlanOutdated { .. } => Code::Aborted,
         Rejection::NotInitialised
         | Rejection::AlreadyInitialised
         | Rejection::SingleReplica
@@ -257,6 +264,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NothingToSettle
         | Rejection::WrongStep { .. }
         | Rejection::ChangeEnded { .. }
+        | Rejection::ChangesPending { .. }
+        | Rejection::PlanSplits { .. }
         | Rejection::FlipsBack
         | Rejection::NodeDown { .. }
         | Rejection::SameWeight { .. }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
+mod plans;
 mod scenarios;
 mod shuffle;
 mod support;
