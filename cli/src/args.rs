@@ -5,7 +5,9 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr, time::Dur
 use annulus_ring::{NodeId, RingName, Zone};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
+pub mod explain;
 pub mod placement;
+pub mod plan;
 
 /// Control-plane servers asked where nothing else is said.
 pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
@@ -83,6 +85,14 @@ pub enum Command {
     /// Join, drain and show data nodes
     #[command(subcommand)]
     Node(NodeCommand),
+    /// See what changes would do before they are made; compare, keep and commit that
+    #[command(subcommand)]
+    Plan(plan::PlanCommand),
+    /// Say why a key lives where it does, or what a change moves and waits for
+    #[command(subcommand)]
+    Explain(explain::ExplainCommand),
+    /// Say why copies of ranges that a node gave up are still kept
+    WhyKept(explain::WhyKeptArgs),
     /// One screen: leader, epochs, nodes, what a change waits for
     Status(StatusArgs),
     /// Print each epoch of a ring and what changed in it

@@ -22,11 +22,13 @@ mod config;
 mod connect;
 mod dev;
 pub mod exit;
+mod explain;
 mod key;
 mod kv;
 mod kv_node;
 mod lookup;
 mod node;
+mod plan;
 mod progress;
 pub mod render;
 mod ring;
@@ -35,6 +37,7 @@ mod simulate;
 mod status;
 pub mod views;
 mod watch;
+mod why_kept;
 
 use std::process::ExitCode;
 
@@ -90,6 +93,9 @@ async fn command(cli: Cli) -> Result {
         Command::Cluster(command) => cluster::run(global, command).await,
         Command::Ring(command) => ring::run(global, command).await,
         Command::Node(command) => node::run(global, command).await,
+        Command::Plan(command) => plan::run(global, command).await,
+        Command::Explain(command) => explain::run(global, command).await,
+        Command::WhyKept(args) => why_kept::run(global, &args).await,
         Command::Status(args) => status::run(global, &args).await,
         Command::Watch(args) => watch::run(global, &args).await,
         Command::Lookup(args) => lookup::run(global, &args).await,

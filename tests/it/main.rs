@@ -11,6 +11,7 @@ mod c25_alone;
 mod c55_sick_cluster;
 mod main_job;
 mod placement_rules;
+mod plan;
 mod recovery;
 mod shipped;
 mod told;
