@@ -74,6 +74,7 @@ impl Agent {
         tasks.spawn(Link::new(shared.clone(), views, directives, orders).run());
         tasks.spawn(work::tend(shared.clone()));
         tasks.spawn(work::release(shared.clone()));
+        tasks.spawn(work::weigh(shared.clone()));
         tasks.close();
         Ok(Self { shared, tasks })
     }

@@ -11,7 +11,7 @@ use std::{
 use annulus_ring::{Epoch, NodeId, Position, SessionId, Slot};
 use tokio::sync::Notify;
 
-use crate::store::DigestAt;
+use crate::store::{DigestAt, Held};
 
 /// The session that stands for live copies.
 pub(crate) const LIVE: SessionId = SessionId(0);
@@ -39,6 +39,8 @@ pub(crate) struct News {
     pub retained: BTreeMap<SessionId, BTreeSet<Slot>>,
     pub copied_bytes: u64,
     pub free_bytes: u64,
+    pub held: Option<Held>,
+    pub copy_bytes_per_second: u64,
     pub unheld: u32,
     pub behind: u32,
     pub fenced: Option<u64>,
@@ -56,6 +58,8 @@ struct Facts {
     retained: BTreeMap<SessionId, BTreeSet<Slot>>,
     copied_bytes: u64,
     free_bytes: u64,
+    held: Option<Held>,
+    copy_bytes_per_second: u64,
     unheld: u32,
     behind: u32,
     fenced: Option<u64>,
@@ -184,6 +188,19 @@ impl Board {
         self.facts().free_bytes = bytes;
     }
 
+    /// How fast this node copies at most; 0: as fast as it goes. Said once, at the start.
+    pub(crate) fn limit(&self, copy_bytes_per_second: u64) {
+        self.facts().copy_bytes_per_second = copy_bytes_per_second;
+    }
+
+    /// What live copies hold, and the room beside them. Only the first is news.
+    pub(crate) fn weighed(&self, held: Option<Held>, free_bytes: u64) {
+        self.free_bytes(free_bytes);
+        if self.facts().held != held {
+            self.change(|facts| facts.held = held);
+        }
+    }
+
     /// Ranges that list this node and of which it holds no copy.
     pub(crate) fn unheld(&self, ranges: u32) {
         let mut facts = self.facts();
@@ -291,6 +308,8 @@ impl Board {
             retained: facts.retained.clone(),
             copied_bytes: facts.copied_bytes,
             free_bytes: facts.free_bytes,
+            held: facts.held,
+            copy_bytes_per_second: facts.copy_bytes_per_second,
             unheld: facts.unheld,
             behind: facts.behind,
             fenced: facts.fenced,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -73,6 +74,7 @@ impl Shared {
         let known = identity.get();
         let board = Board::default();
         board.adopted(known.adopted);
+        board.limit(config.copy_bytes_per_second.map_or(0, NonZeroU64::get));
         let status = AgentStatus {
             incarnation: known.incarnation,
             adopted: known.adopted,

@@ -106,6 +106,15 @@ pub struct Stray {
 /// Keys and versions of a copy, in any order.
 pub type Versions = Box<dyn Iterator<Item = Result<(Bytes, Position), StoreError>> + Send>;
 
+/// What live copies hold, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sum of [`Record::payload_bytes`], tombstones included.
+    pub bytes: u64,
+    /// Keys that have a value.
+    pub keys: u64,
+}
+
 /// A copy's digest ([`crate::digest`]) at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DigestAt {
@@ -358,6 +367,12 @@ pub trait RangeStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Missing`] if there is no such copy.
     fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError>;
+
+    /// What live copies hold, all together, for reports; none = the store cannot say. Plans estimate
+    /// by it what a range weighs. Asked every few seconds: it must be cheap.
+    fn held(&self) -> Option<Held> {
+        None
+    }
 
     /// Free bytes on the store's disk, for reports; 0 = unknown.
     fn free_bytes(&self) -> u64 {

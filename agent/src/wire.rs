@@ -253,6 +253,9 @@ impl From<News> for v1::Report {
                 read: read.into_iter().map(Into::into).collect(),
             }),
             copied_bytes: news.copied_bytes,
+            held_bytes: news.held.map(|held| held.bytes),
+            held_keys: news.held.map(|held| held.keys),
+            copy_bytes_per_second: news.copy_bytes_per_second,
             retained: news
                 .retained
                 .into_iter()

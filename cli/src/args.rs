@@ -6,7 +6,9 @@ use annulus_ring::{NodeId, RingName, Zone};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use slots::Spans;
 
+pub mod explain;
 pub mod placement;
+pub mod plan;
 pub mod slots;
 
 /// Control-plane servers asked where nothing else is said.
@@ -88,6 +90,14 @@ pub enum Command {
     /// Let a whole zone leave
     #[command(subcommand)]
     Zone(ZoneCommand),
+    /// See what changes would do before they are made; compare, keep and commit that
+    #[command(subcommand)]
+    Plan(plan::PlanCommand),
+    /// Say why a key lives where it does, or what a change moves and waits for
+    #[command(subcommand)]
+    Explain(explain::ExplainCommand),
+    /// Say why copies of ranges that a node gave up are still kept
+    WhyKept(explain::WhyKeptArgs),
     /// One screen: leader, epochs, nodes, what a change waits for
     Status(StatusArgs),
     /// Print each epoch of a ring and what changed in it

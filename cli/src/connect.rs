@@ -15,6 +15,8 @@ use crate::{
     views::{ClusterView, RingView, ServerView},
 };
 
+mod plans;
+
 /// How long a server may take to say that it is there, when it is asked why others were not.
 const PROBE_LIMIT: Duration = Duration::from_millis(1_500);
 
@@ -52,6 +54,10 @@ pub struct Accepted {
     pub epoch: u64,
     /// Sentences that the operator should know.
     pub notes: Vec<String>,
+    /// Number of the plan that was stored or committed; 0 if none was.
+    pub plan_id: u64,
+    /// All changes that a committed plan became.
+    pub change_ids: Vec<u64>,
 }
 
 impl From<v1::MutationResponse> for Accepted {
@@ -60,11 +66,15 @@ impl From<v1::MutationResponse> for Accepted {
             change_id,
             epoch,
             notes,
+            plan_id,
+            change_ids,
         } = response;
         Self {
             change_id,
             epoch,
             notes,
+            plan_id,
+            change_ids,
         }
     }
 }
@@ -755,6 +765,7 @@ fn refused(name: &str, message: &str) -> Failure {
         "ShortensLists" | "EmptiesZone" => "`annulus node join` brings another node in",
         "TooFewNodes" | "TooFewZones" => "`annulus kv serve --node ..` starts more nodes",
         "StaleLayout" => "`annulus status` shows the layout epoch as it is",
+        "StaleTarget" => "ask again: the ring changed meanwhile",
         "FlipsBack" => "wait for its end; `annulus status` shows whom it waits for",
         "ChangeEnded" => "`annulus ring show` lists the changes",
         // The message itself says what to do.

@@ -123,6 +123,7 @@ impl Done {
             change_id,
             epoch,
             notes,
+            ..
         } = accepted;
         let (change_id, epoch, notes) = (Wide(*change_id), Wide(*epoch), notes.clone());
         Self {

@@ -22,12 +22,14 @@ mod config;
 mod connect;
 mod dev;
 pub mod exit;
+mod explain;
 mod follow;
 mod key;
 mod kv;
 mod kv_node;
 mod lookup;
 mod node;
+mod plan;
 mod progress;
 pub mod render;
 mod restart;
@@ -37,6 +39,7 @@ mod simulate;
 mod status;
 pub mod views;
 mod watch;
+mod why_kept;
 mod zone;
 
 use std::process::ExitCode;
@@ -94,6 +97,9 @@ async fn command(cli: Cli) -> Result {
         Command::Ring(command) => ring::run(global, command).await,
         Command::Node(command) => node::run(global, command).await,
         Command::Zone(command) => zone::run(global, command).await,
+        Command::Plan(command) => plan::run(global, command).await,
+        Command::Explain(command) => explain::run(global, command).await,
+        Command::WhyKept(args) => why_kept::run(global, &args).await,
         Command::Status(args) => status::run(global, &args).await,
         Command::Watch(args) => watch::run(global, &args).await,
         Command::Lookup(args) => lookup::run(global, &args).await,

@@ -160,6 +160,36 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// Bytes for people, from a number of them: three digits, rounded down.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut unit = 0;
+    let mut scale: u64 = 1;
+    while unit + 1 < UNITS.len() && bytes / scale >= 1024 {
+        scale *= 1024;
+        unit += 1;
+    }
+    let whole = bytes / scale;
+    let tenth = u128::from(bytes % scale) * 10 / u128::from(scale);
+    if unit == 0 || whole >= 100 {
+        format!("{whole} {}", UNITS[unit])
+    } else {
+        format!("{whole}.{tenth} {}", UNITS[unit])
+    }
+}
+
+/// How long ago a wall clock in ms since 1970 showed this; clocks of two machines differ.
+#[must_use]
+pub fn ago(created_at_ms: u64) -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        });
+    format!("{} ago", span(now.saturating_sub(created_at_ms)))
+}
+
 /// The first 8 digits of a checksum, for tables.
 #[must_use]
 pub fn short(hex: &str) -> &str {
@@ -192,6 +222,11 @@ mod tests {
         assert_eq!(span(2_340), "2.3 s");
         assert_eq!(span(125_000), "2 min 5 s");
         assert_eq!(span(7_260_000), "2 h 1 min");
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1_023), "1023 B");
+        assert_eq!(size(1_024), "1.0 KiB");
+        assert_eq!(size(203 << 30), "203 GiB");
+        assert_eq!(size(u64::MAX), "15.9 EiB");
     }
 
     #[test]

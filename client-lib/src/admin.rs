@@ -41,6 +41,7 @@ use crate::{
 
 mod error;
 mod failover;
+mod plans;
 
 pub use error::AdminError;
 
@@ -617,6 +618,14 @@ mod wire {
         pause_ring: BrakeRequest -> MutationResponse,
         hold_ring: BrakeRequest -> MutationResponse,
         set_auto_remove: AutoRemoveRequest -> MutationResponse,
+        make_plan: MakePlanRequest -> MutationResponse,
+        list_plans: ListPlansRequest -> ListPlansResponse,
+        get_plan: GetPlanRequest -> GetPlanResponse,
+        commit_plan: PlanRequest -> MutationResponse,
+        drop_plan: PlanRequest -> MutationResponse,
+        explain_range: ExplainRangeRequest -> ExplainRangeResponse,
+        explain_change: ExplainChangeRequest -> ExplainChangeResponse,
+        why_kept: WhyKeptRequest -> WhyKeptResponse,
         get_snapshot: GetSnapshotRequest -> GetSnapshotResponse,
         list_epochs: ListEpochsRequest -> ListEpochsResponse,
     }

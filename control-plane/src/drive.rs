@@ -323,7 +323,10 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Hold { .. }
         | RingCommand::AutoRemove { .. }
         | RingCommand::Permit { .. }
-        | RingCommand::Released { .. } => false,
+        | RingCommand::Released { .. }
+        | RingCommand::StorePlan { .. }
+        | RingCommand::CommitPlan { .. }
+        | RingCommand::DropPlan { .. } => false,
     }
 }
 

@@ -21,7 +21,7 @@ mod writer;
 mod tests;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
@@ -184,6 +184,7 @@ struct Inner {
     writer: Writer,
     database: Arc<Database>,
     shared: Arc<Shared>,
+    dir: PathBuf,
 }
 
 impl std::fmt::Debug for Store {
@@ -243,12 +244,17 @@ impl Store {
                 writer,
                 database,
                 shared,
+                dir: dir.to_owned(),
             }),
         })
     }
 
     fn writer(&self) -> &Writer {
         &self.inner.writer
+    }
+
+    fn dir(&self) -> &Path {
+        &self.inner.dir
     }
 
     fn shared(&self) -> &Shared {

@@ -11,7 +11,7 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{PinKind, Spans};
+use crate::{PinKind, PlanId, Spans};
 
 macro_rules! id128 {
     ($(#[$doc:meta])* $name:ident) => {
@@ -267,6 +267,27 @@ pub enum RingCommand {
     Released {
         /// Which.
         copies: CopySet,
+    },
+    /// Keeps what a set of changes would make of the ring; changes nothing else.
+    StorePlan {
+        /// What is to be changed, in order; see [`crate::plan::MAX_PLAN_CHANGES`].
+        changes: Vec<Change>,
+        /// The `layout_epoch` that `target` was computed on.
+        base_layout_epoch: Epoch,
+        /// Version of the assigner that computed it.
+        assigner_version: u32,
+        /// Changed slots and their new lists, as in [`RingCommand::Start`].
+        target: Vec<SlotChange>,
+    },
+    /// Accepts all changes of a plan and starts the transition to its very target, in one epoch.
+    CommitPlan {
+        /// Which.
+        plan: PlanId,
+    },
+    /// Keeps a plan no longer.
+    DropPlan {
+        /// Which.
+        plan: PlanId,
     },
 }
 

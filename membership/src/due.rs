@@ -689,15 +689,33 @@ pub(crate) fn grace_over(state: &State, ring: &RingState, copies: &crate::Retain
     copies.since_ms + ring.config.grace_ms <= state.ring_time_ms
 }
 
+/// Whether a member's copy was not found equal to its owner's since `since`. The owner's own is.
+pub(crate) fn differs(
+    ring: &RingState,
+    reports: &Reports,
+    slot: Slot,
+    node: &NodeId,
+    since: Epoch,
+) -> bool {
+    let equal = || {
+        let owner = ring.by_handle(*ring.slots.list(slot).first()?)?;
+        if owner.node_id == *node {
+            return Some(true);
+        }
+        let report = current(ring, reports, node)?;
+        let of_owner = current(ring, reports, &owner.node_id)?;
+        let cut = equal_live(of_owner, report, node, slot, since)?;
+        Some(cut.reign == ring.reigns[slot.index()])
+    };
+    equal() != Some(true)
+}
+
 /// The read set's proof that it holds a slot, younger than `since`.
 fn verified(ring: &RingState, reports: &Reports, slot: Slot, since: Epoch) -> Option<SlotEvidence> {
-    if ring.sets(slot).step.is_some() {
+    let list = ring.slots.list(slot);
+    if ring.sets(slot).step.is_some() || list.is_empty() {
         return None;
     }
-    let list = ring.slots.list(slot);
-    let owner = ring.by_handle(*list.first()?)?;
-    let owner_report = current(ring, reports, &owner.node_id)?;
-    let reign = ring.reigns[slot.index()];
     let mut members = Vec::new();
     for handle in list {
         let member = ring.by_handle(*handle)?;
@@ -705,11 +723,8 @@ fn verified(ring: &RingState, reports: &Reports, slot: Slot, since: Epoch) -> Op
         if !report.linked || report.adopted < since {
             return None;
         }
-        if member.node_id != owner.node_id {
-            let cut = equal_live(owner_report, report, &member.node_id, slot, since)?;
-            if cut.reign != reign {
-                return None;
-            }
+        if differs(ring, reports, slot, &member.node_id, since) {
+            return None;
         }
         members.push(NodeEvidence {
             node: member.node_id.clone(),

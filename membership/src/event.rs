@@ -8,8 +8,8 @@ use annulus_ring::{
 };
 
 use crate::{
-    Afterwards, Change, ChangeId, CopySet, Registered, Rejection, Requorum, RingConfig, Wave,
-    WaveId,
+    Afterwards, Change, ChangeId, CopySet, Plan, PlanId, Registered, Rejection, Requorum,
+    RingConfig, Wave, WaveId,
 };
 
 /// A fact about the whole control plane or one ring.
@@ -171,6 +171,25 @@ pub enum Event {
         /// After how long.
         after_ms: Option<u64>,
     },
+    /// A plan is kept.
+    PlanStored {
+        /// Its number.
+        id: PlanId,
+        /// The plan, not yet stamped.
+        plan: Plan,
+    },
+    /// A plan became changes, which run.
+    PlanCommitted {
+        /// Which.
+        id: PlanId,
+        /// What it became, in its order.
+        changes: Vec<ChangeId>,
+    },
+    /// A plan is no longer kept.
+    PlanDropped {
+        /// Which.
+        id: PlanId,
+    },
     /// A member has given everything away.
     MemberRemoved {
         /// Who.
@@ -209,6 +228,9 @@ impl Event {
             | Self::HoldSet { .. }
             | Self::AutoRemoveSet { .. }
             | Self::MaintenanceSet { .. }
+            | Self::PlanStored { .. }
+            | Self::PlanCommitted { .. }
+            | Self::PlanDropped { .. }
             | Self::Released { .. } => false,
         }
     }

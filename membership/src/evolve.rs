@@ -10,9 +10,10 @@ use annulus_ring::{
 use crate::{
     ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event,
     KnownBirth, MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Maintenance, Outcome, Pins,
-    Registered, RequestId, RetainedCopies, RingConfig, RingState, RosterEntry, State,
+    Plan, PlanId, Registered, RequestId, RetainedCopies, RingConfig, RingState, RosterEntry, State,
     TransitionState, Wave, WaveId,
     decide::{Decision, applied},
+    plan::{MAX_PLAN_BYTES, MAX_PLANS},
 };
 
 impl State {
@@ -119,6 +120,8 @@ impl RingState {
             held: None,
             pins: Pins::default(),
             maintenance: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            last_plan: PlanId(0),
         }
     }
 
@@ -161,6 +164,7 @@ impl RingState {
                     change: change.clone(),
                     phase: ChangePhase::Queued,
                     after: *after,
+                    transition: None,
                 };
                 self.changes.insert(*id, record);
                 self.next_change = ChangeId(id.0 + 1);
@@ -181,6 +185,9 @@ impl RingState {
             } => {
                 for id_of_change in changes {
                     self.set_phase(*id_of_change, ChangePhase::Running(*id));
+                    if let Some(record) = self.changes.get_mut(id_of_change) {
+                        record.transition = Some(*id);
+                    }
                 }
                 self.start(*id, changes, joiners, leavers, target, now_ms);
                 if let Some(transition) = &mut self.transition {
@@ -266,6 +273,15 @@ impl RingState {
                     let maintenance = Maintenance { until_ms, since_ms };
                     self.maintenance.insert(node.clone(), maintenance);
                 }
+            }
+            Event::PlanStored { id, plan } => self.keep_plan(*id, plan, wall_ms),
+            Event::PlanCommitted { id, changes } => {
+                if let Some(plan) = self.plans.get_mut(id) {
+                    plan.committed.clone_from(changes);
+                }
+            }
+            Event::PlanDropped { id } => {
+                self.plans.remove(id);
             }
             Event::MemberRemoved { node } => {
                 self.maintenance.remove(node);
@@ -510,6 +526,23 @@ impl RingState {
         joiners
             .iter()
             .for_each(|node| self.end_registration(node, true));
+    }
+
+    /// Keeps a plan; the oldest go where there are too many, or too much of them.
+    fn keep_plan(&mut self, id: PlanId, plan: &Plan, wall_ms: u64) {
+        let plan = Plan {
+            created_at_ms: wall_ms,
+            ..plan.clone()
+        };
+        self.plans.insert(id, plan);
+        self.last_plan = id;
+        let mut bytes: usize = self.plans.values().map(Plan::bytes).sum();
+        while self.plans.len() > 1 && (self.plans.len() > MAX_PLANS || bytes > MAX_PLAN_BYTES) {
+            let Some((_, oldest)) = self.plans.pop_first() else {
+                return;
+            };
+            bytes -= oldest.bytes();
+        }
     }
 
     fn retained_mut(&mut self, copies: &crate::CopySet) -> Option<&mut RetainedCopies> {

@@ -39,31 +39,44 @@ pub struct Fold {
 /// Folds all waiting changes.
 #[must_use]
 pub fn fold(ring: &RingState) -> Fold {
-    let mut fold = Fold::default();
-    let mut expected = current(ring);
-    let mut joining = BTreeSet::new();
-    let mut leaving = BTreeSet::new();
-    // Those that leave, and those of weight 0: they give up every range.
-    let mut vacating = BTreeSet::new();
+    let (mut queued, mut broken) = (Vec::new(), Vec::new());
     for (id, record) in &ring.changes {
         if record.phase != ChangePhase::Queued {
             continue;
         }
         // The next of a row waits for the one before, and falls with it.
         match record.after.and_then(|before| ring.changes.get(&before)) {
-            Some(before) if !before.phase.ended() => continue,
+            Some(before) if !before.phase.ended() => {}
             Some(before) if before.phase != ChangePhase::Done => {
                 let change = record.after.unwrap_or(*id);
-                fold.refused.push((*id, Rejection::RowBroken { change }));
-                continue;
+                broken.push((*id, Rejection::RowBroken { change }));
             }
             // Done, or so long ago that it is forgotten.
-            Some(_) | None => {}
+            Some(_) | None => queued.push((*id, &record.change)),
         }
+    }
+    let mut fold = fold_of(ring, queued.into_iter());
+    fold.refused.extend(broken);
+    fold.refused.sort_by_key(|(id, _)| *id);
+    fold
+}
+
+/// Folds these changes, as if they waited in this order and nothing else did.
+pub(crate) fn fold_of<'a>(
+    ring: &RingState,
+    changes: impl Iterator<Item = (ChangeId, &'a Change)>,
+) -> Fold {
+    let mut fold = Fold::default();
+    let mut expected = current(ring);
+    let mut joining = BTreeSet::new();
+    let mut leaving = BTreeSet::new();
+    // Those that leave, and those of weight 0: they give up every range.
+    let mut vacating = BTreeSet::new();
+    for (id, change) in changes {
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
-        let vacated = vacated(&expected, &record.change);
-        let mut concerned = record.change.node().into_iter().chain(&vacated);
+        let vacated = vacated(&expected, change);
+        let mut concerned = change.node().into_iter().chain(&vacated);
         if concerned.any(|node| joining.contains(node)) {
             continue;
         }
@@ -72,13 +85,13 @@ pub fn fold(ring: &RingState) -> Fold {
         if !vacated.is_empty() && emptied(ring, all).is_some() {
             continue;
         }
-        match preflight(ring, &expected, &record.change) {
+        match preflight(ring, &expected, change) {
             Ok(()) => {
-                apply(ring, &mut expected, &record.change);
-                fold.accepted.push(*id);
+                apply(ring, &mut expected, change);
+                fold.accepted.push(id);
                 vacating.extend(vacated.iter().cloned());
-                joining.extend(record.change.joiner().cloned());
-                match &record.change {
+                joining.extend(change.joiner().cloned());
+                match change {
                     Change::Join { .. }
                     | Change::Pin { .. }
                     | Change::Unpin { .. }
@@ -104,7 +117,7 @@ pub fn fold(ring: &RingState) -> Fold {
                     }
                 }
             }
-            Err(rejection) => fold.refused.push((*id, rejection)),
+            Err(rejection) => fold.refused.push((id, rejection)),
         }
     }
     fold.joiners = new_members(ring, &joining, MemberState::Joining);

@@ -27,14 +27,17 @@ mod evolve;
 pub mod expected;
 pub mod fold;
 pub mod greet;
+pub mod kept;
 pub mod outcome;
 pub mod pins;
+pub mod plan;
 mod preflight;
 pub mod rejection;
 pub mod reports;
 pub mod restart;
 pub mod spans;
 pub mod state;
+pub mod told;
 pub mod view;
 pub mod wanted;
 
@@ -42,16 +45,19 @@ pub use command::*;
 pub use due::{due, found_command, tick_due};
 pub use event::Event;
 pub use greet::{Greeting, Hello, greet};
+pub use kept::{Kept, Lack, why_kept};
 pub use outcome::{Applied, Effect, Outcome};
 pub use pins::{PinKind, Pins};
+pub use plan::{Plan, PlanId, plan_command};
 pub use rejection::{EvidenceFault, PermitFault, Rejection, TargetFault, WaveFault};
-pub use reports::{Digest, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
+pub use reports::{Digest, Held, NodeReport, Report, Reports, SlotReport, SlotStanding, Word};
 pub use restart::{Blocked, Restart};
 pub use spans::Spans;
 pub use state::{
     Afterwards, Answers, Brake, ChangePhase, ChangeRecord, KnownBirth, Maintenance, Registered,
     Requorum, RetainedCopies, RingState, RosterEntry, State, TransitionState, Wave,
 };
+pub use told::{Moved, change_waits, moved};
 pub use wanted::{Directive, directive, waiting_for};
 
 /// Most ranges of one hand-over wave.

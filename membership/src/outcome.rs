@@ -3,7 +3,7 @@
 use annulus_ring::{Epoch, Incarnation, RingName};
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeId, Rejection, WaveId};
+use crate::{ChangeId, PlanId, Rejection, WaveId};
 
 /// The answer to one entry; the same on every server, and again for the same request id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,12 @@ pub struct Applied {
     pub change: Option<ChangeId>,
     /// The wave that was begun.
     pub wave: Option<WaveId>,
+    /// The plan that was stored or committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanId>,
+    /// All changes that a committed plan became, in its order; `change` is the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeId>,
     /// The life that was registered.
     pub incarnation: Option<Incarnation>,
     /// For the operator: shortfalls, "queued behind change 7".

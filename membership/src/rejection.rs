@@ -6,7 +6,7 @@ use annulus_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeId, Spans, WaveId};
+use crate::{ChangeId, PlanId, Spans, WaveId};
 
 /// Why a command was refused. The variant's name is shown to people and is stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -724,6 +724,74 @@ pub enum Rejection {
         slot: Slot,
         /// Why not.
         reason: PermitFault,
+    },
+    /// A plan of nothing.
+    #[error("a plan needs at least one change, such as `join n7`")]
+    EmptyPlan,
+    /// A plan of too much.
+    #[error("a plan of {found} changes; at most {limit} go into one, make several")]
+    TooManyPlanned {
+        /// As asked.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The layout is about to change, or does.
+    #[error(
+        "{count} change(s) wait or run, the first is {first}: a plan holds for one layout only; wait \
+         until they are done, or withdraw them with `annulus node abort`, then plan again"
+    )]
+    ChangesPending {
+        /// The first of them.
+        first: ChangeId,
+        /// How many.
+        count: usize,
+    },
+    /// One of its changes would wait for a transition of its own.
+    #[error(
+        "{change} cannot go in one transition with the changes before it; plan it by itself when \
+         they are done"
+    )]
+    PlanSplits {
+        /// Kind and node of the change.
+        change: String,
+    },
+    /// Dropped, pushed out by newer ones, or never made.
+    #[error("plan {plan} is not kept; `annulus plan list` shows those that are")]
+    UnknownPlan {
+        /// Which.
+        plan: PlanId,
+    },
+    /// Twice is not once.
+    #[error(
+        "plan {plan} was committed already and became change {change}; see `annulus plan show`"
+    )]
+    PlanCommitted {
+        /// Which.
+        plan: PlanId,
+        /// The first change that it became.
+        change: ChangeId,
+    },
+    /// Made on another layout.
+    #[error(
+        "plan {plan} was made on layout epoch {planned}, the ring is at {found}: plan again, and \
+         compare the two with `annulus plan diff`"
+    )]
+    StalePlan {
+        /// Which.
+        plan: PlanId,
+        /// Its layout epoch.
+        planned: Epoch,
+        /// As is.
+        found: Epoch,
+    },
+    /// Made with other facts about a node.
+    #[error("plan {plan} counts on {node} as it had registered; it did so anew since: plan again")]
+    PlanOutdated {
+        /// Which.
+        plan: PlanId,
+        /// Who.
+        node: NodeId,
     },
     /// Too long a tick.
     #[error("a tick of {found} ms; at most {limit}")]

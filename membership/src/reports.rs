@@ -113,11 +113,24 @@ pub struct NodeReport {
     pub copied_bytes: u64,
     /// Free bytes on its disk.
     pub free_bytes: u64,
+    /// What its live copies hold; none while it does not know.
+    pub held: Option<Held>,
+    /// How fast it copies ranges that it gains, in bytes a second; 0: as fast as it goes.
+    pub copy_bytes_per_second: u64,
     /// Ranges that list it and of which it holds no copy.
     pub unheld: u32,
     /// Ranges that list it, that another owns, and of which it lacks the base of the present reign
     /// or something below what it holds.
     pub behind: u32,
+}
+
+/// What live copies hold, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of keys and values; tombstones count with their keys.
+    pub bytes: u64,
+    /// Keys that have a value.
+    pub keys: u64,
 }
 
 /// One copy's standing.
@@ -171,6 +184,10 @@ pub struct Report {
     pub copied_bytes: u64,
     /// See [`NodeReport::free_bytes`].
     pub free_bytes: u64,
+    /// See [`NodeReport::held`].
+    pub held: Option<Held>,
+    /// See [`NodeReport::copy_bytes_per_second`].
+    pub copy_bytes_per_second: u64,
     /// See [`NodeReport::unheld`].
     pub unheld: u32,
     /// See [`NodeReport::behind`].
@@ -293,6 +310,8 @@ impl Reports {
         known.retained = Some(report.retained.into_iter().collect());
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
+        known.held = report.held;
+        known.copy_bytes_per_second = report.copy_bytes_per_second;
         known.unheld = report.unheld;
         known.behind = report.behind;
     }

@@ -13,7 +13,8 @@ use annulus_ring::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Birth, Burial, Change, ChangeId, Outcome, Pins, Rejection, RequestId, RingConfig, WaveId,
+    Birth, Burial, Change, ChangeId, Outcome, Pins, Plan, PlanId, Rejection, RequestId, RingConfig,
+    WaveId,
 };
 
 /// Everything the control plane has decided.
@@ -98,6 +99,12 @@ pub struct RingState {
     /// Members that are being looked after; ended by ticks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub maintenance: BTreeMap<NodeId, Maintenance>,
+    /// Kept plans by number: at most [`crate::plan::MAX_PLANS`] and [`crate::plan::MAX_PLAN_BYTES`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub plans: BTreeMap<PlanId, Plan>,
+    /// Number of the last plan stored.
+    #[serde(default, skip_serializing_if = "PlanId::is_none")]
+    pub last_plan: PlanId,
 }
 
 /// An operator's word that a member will be stopped for a while.
@@ -172,6 +179,9 @@ pub struct ChangeRecord {
     /// Part of a row: not before that one is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<ChangeId>,
+    /// The last transition that it was part of; none while it waits for its first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition: Option<TransitionId>,
 }
 
 /// How far a change is.

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{snapshot::Encoded, v1};
 
+mod history;
 mod stored;
+
+pub use history::KeptList;
 
 /// Most kept epochs of one ring.
 pub const MAX_EPOCHS: usize = 1_000;

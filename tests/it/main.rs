@@ -14,6 +14,7 @@ mod failover;
 mod killed_at_each_step;
 mod main_job;
 mod placement_rules;
+mod plan;
 mod recovery;
 mod shipped;
 mod told;

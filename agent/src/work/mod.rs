@@ -15,9 +15,11 @@ mod release;
 mod succeed;
 mod tend;
 mod wave;
+mod weigh;
 
 pub(crate) use release::release;
 pub(crate) use tend::tend;
+pub(crate) use weigh::weigh;
 
 /// The tasks of the running session and wave.
 pub(crate) struct Work {

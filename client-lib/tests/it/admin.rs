@@ -220,6 +220,39 @@ impl v1::admin_server::Admin for Admin {
     ) -> Answer<v1::MutationResponse> {
         self.mutate(request.into_inner().request_id)
     }
+    async fn make_plan(
+        &self,
+        request: Request<v1::MakePlanRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn commit_plan(&self, request: Request<v1::PlanRequest>) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn drop_plan(&self, request: Request<v1::PlanRequest>) -> Answer<v1::MutationResponse> {
+        self.mutate(request.into_inner().request_id)
+    }
+    async fn list_plans(&self, _: Request<v1::ListPlansRequest>) -> Answer<v1::ListPlansResponse> {
+        Ok(Response::new(v1::ListPlansResponse::default()))
+    }
+    async fn get_plan(&self, _: Request<v1::GetPlanRequest>) -> Answer<v1::GetPlanResponse> {
+        Ok(Response::new(v1::GetPlanResponse::default()))
+    }
+    async fn explain_range(
+        &self,
+        _: Request<v1::ExplainRangeRequest>,
+    ) -> Answer<v1::ExplainRangeResponse> {
+        Ok(Response::new(v1::ExplainRangeResponse::default()))
+    }
+    async fn explain_change(
+        &self,
+        _: Request<v1::ExplainChangeRequest>,
+    ) -> Answer<v1::ExplainChangeResponse> {
+        Ok(Response::new(v1::ExplainChangeResponse::default()))
+    }
+    async fn why_kept(&self, _: Request<v1::WhyKeptRequest>) -> Answer<v1::WhyKeptResponse> {
+        Ok(Response::new(v1::WhyKeptResponse::default()))
+    }
     async fn get_snapshot(
         &self,
         _: Request<v1::GetSnapshotRequest>,

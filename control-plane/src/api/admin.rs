@@ -38,7 +38,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Admin {
     /// Has a command about `ring` decided.
-    async fn change(
+    pub(super) async fn change(
         &self,
         call: Call,
         request_id: &[u8],
@@ -90,7 +90,7 @@ impl Admin {
         Ok(Response::new(answer))
     }
 
-    async fn propose(
+    pub(super) async fn propose(
         &self,
         call: Call,
         request_id: RequestId,
@@ -295,7 +295,7 @@ impl Admin {
     }
 
     /// Brings this server's state up to the call, where it asks for that.
-    async fn freshness(&self, call: Call, mode: i32) -> Result<v1::Freshness, ApiError> {
+    pub(super) async fn freshness(&self, call: Call, mode: i32) -> Result<v1::Freshness, ApiError> {
         let linearizable = linearizable(mode)?;
         if linearizable {
             let read = self.context.node.linearize(call.patience()).await;
@@ -320,7 +320,11 @@ impl Admin {
     }
 
     /// For reads that show what only the leader knows: where they are to be answered.
-    async fn place(&self, call: Call, mode: i32) -> Result<(Place, v1::Freshness), ApiError> {
+    pub(super) async fn place(
+        &self,
+        call: Call,
+        mode: i32,
+    ) -> Result<(Place, v1::Freshness), ApiError> {
         let linearizable = linearizable(mode)?;
         let place = if linearizable {
             call.place(&self.context).await?
@@ -508,22 +512,24 @@ impl Admin {
 }
 
 /// What became of a command, for its caller.
-fn answer(outcome: Outcome) -> Result<v1::MutationResponse, ApiError> {
+pub(super) fn answer(outcome: Outcome) -> Result<v1::MutationResponse, ApiError> {
     match outcome {
         Outcome::Applied(applied) => Ok(v1::MutationResponse {
             change_id: applied.change.map_or(0, |change| change.0),
             epoch: applied.epoch.0,
             notes: applied.notes,
+            plan_id: applied.plan.map_or(0, |plan| plan.0),
+            change_ids: applied.changes.iter().map(|change| change.0).collect(),
         }),
         Outcome::Rejected(rejection) => Err(rejection.into()),
     }
 }
 
-fn unknown_ring(ring: &RingName) -> ApiError {
+pub(super) fn unknown_ring(ring: &RingName) -> ApiError {
     annulus_membership::Rejection::UnknownRing { ring: ring.clone() }.into()
 }
 
-fn request_id_of(bytes: &[u8]) -> Result<RequestId, ApiError> {
+pub(super) fn request_id_of(bytes: &[u8]) -> Result<RequestId, ApiError> {
     Ok(RequestId(convert::id128("request_id", bytes)?))
 }
 
@@ -901,6 +907,68 @@ impl v1::admin_server::Admin for Admin {
         } = request.into_inner();
         let command = RingCommand::Hold { reason };
         let answer = self.change(call, &request_id, &ring, command).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn make_plan(
+        &self,
+        request: Request<v1::MakePlanRequest>,
+    ) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let answer = self.plan(call, request.into_inner()).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn list_plans(
+        &self,
+        request: Request<v1::ListPlansRequest>,
+    ) -> Answer<v1::ListPlansResponse> {
+        let call = Call::of(&self.context, &request);
+        let answer = self.plans(call, request.into_inner()).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Answer<v1::GetPlanResponse> {
+        let call = Call::of(&self.context, &request);
+        let answer = self.show_plan(call, request.into_inner()).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn commit_plan(&self, request: Request<v1::PlanRequest>) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let commit = |plan| RingCommand::CommitPlan { plan };
+        let answer = self.end_plan(call, request.into_inner(), commit).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn drop_plan(&self, request: Request<v1::PlanRequest>) -> Answer<v1::MutationResponse> {
+        let call = Call::of(&self.context, &request);
+        let drop = |plan| RingCommand::DropPlan { plan };
+        let answer = self.end_plan(call, request.into_inner(), drop).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn explain_range(
+        &self,
+        request: Request<v1::ExplainRangeRequest>,
+    ) -> Answer<v1::ExplainRangeResponse> {
+        let call = Call::of(&self.context, &request);
+        let answer = self.range_story(call, request.into_inner()).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn explain_change(
+        &self,
+        request: Request<v1::ExplainChangeRequest>,
+    ) -> Answer<v1::ExplainChangeResponse> {
+        let call = Call::of(&self.context, &request);
+        let answer = self.change_story(call, request.into_inner()).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn why_kept(&self, request: Request<v1::WhyKeptRequest>) -> Answer<v1::WhyKeptResponse> {
+        let call = Call::of(&self.context, &request);
+        let answer = self.kept_story(call, request.into_inner()).await?;
         Ok(Response::new(answer))
     }
 

@@ -6,7 +6,9 @@
 pub(crate) mod admin;
 pub(crate) mod agent;
 mod changes;
+mod explain;
 mod pass_on;
+mod plans;
 mod reports;
 mod show;
 pub(crate) mod status;

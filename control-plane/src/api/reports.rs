@@ -1,7 +1,7 @@
 //! What data nodes report and what they are told, between messages and domain values.
 
 use annulus_membership::{
-    Directive, MAX_MEMBERS, MAX_WAVE, Report, RingState, SlotReport, TransitionState, WaveId,
+    Directive, Held, MAX_MEMBERS, MAX_WAVE, Report, RingState, SlotReport, TransitionState, WaveId,
 };
 use annulus_proto::{convert, v1};
 use annulus_ring::{Epoch, NodeId, Position, SessionId, Slot};
@@ -45,10 +45,20 @@ pub(super) fn report(
             .collect::<Result<_, _>>()?,
         copied_bytes: message.copied_bytes,
         free_bytes: message.free_bytes,
+        held: held(message.held_bytes, message.held_keys),
+        copy_bytes_per_second: message.copy_bytes_per_second,
         unheld: message.unheld_ranges,
         behind: message.behind_ranges,
         fenced: message.fenced_wave.map(WaveId),
         succeeded: message.succeeded.map(succeeded).transpose()?,
+    })
+}
+
+/// Known when both are.
+fn held(bytes: Option<u64>, keys: Option<u64>) -> Option<Held> {
+    Some(Held {
+        bytes: bytes?,
+        keys: keys?,
     })
 }
 

@@ -203,7 +203,7 @@ fn nodes(
     nodes
 }
 
-fn change(id: u64, record: &ChangeRecord) -> v1::ChangeStatus {
+pub(super) fn change(id: u64, record: &ChangeRecord) -> v1::ChangeStatus {
     let (state, reason) = match &record.phase {
         ChangePhase::Queued => (v1::ChangeState::Queued, String::new()),
         ChangePhase::Running(_) => (v1::ChangeState::Running, String::new()),
@@ -225,7 +225,7 @@ fn change(id: u64, record: &ChangeRecord) -> v1::ChangeStatus {
     }
 }
 
-fn transition(
+pub(super) fn transition(
     ring: &RingState,
     running: &TransitionState,
     reports: Option<&Reports>,
@@ -385,6 +385,9 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::Replan { .. } => "replan",
         RingCommand::Permit { .. } => "permit",
         RingCommand::Released { .. } => "released",
+        RingCommand::StorePlan { .. } => "store_plan",
+        RingCommand::CommitPlan { .. } => "commit_plan",
+        RingCommand::DropPlan { .. } => "drop_plan",
     }
 }
 

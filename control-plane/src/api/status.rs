@@ -220,11 +220,14 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NoSteps { .. }
         | Rejection::MaintenanceTime { .. }
         | Rejection::BadSlots { .. }
-        | Rejection::BadReason { .. } => Code::InvalidArgument,
+        | Rejection::BadReason { .. }
+        | Rejection::EmptyPlan
+        | Rejection::TooManyPlanned { .. } => Code::InvalidArgument,
         Rejection::UnknownRing { .. }
         | Rejection::NotRegistered { .. }
         | Rejection::NotMember { .. }
         | Rejection::UnknownChange { .. }
+        | Rejection::UnknownPlan { .. }
         | Rejection::NoTransition { .. }
         | Rejection::NoWave { .. }
         | Rejection::NotPinned { .. }
@@ -234,12 +237,16 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::AlreadyFounded { .. }
         | Rejection::AlreadyMember { .. }
         | Rejection::EndpointTaken { .. }
+        | Rejection::PlanCommitted { .. }
         | Rejection::AlreadyDraining { .. } => Code::AlreadyExists,
         Rejection::TooManyRings { .. }
         | Rejection::TooManyMembers { .. }
         | Rejection::TooManyPins { .. }
         | Rejection::QueueFull { .. } => Code::ResourceExhausted,
-        Rejection::StaleLayout { .. } | Rejection::StaleTarget => Code::Aborted,
+        Rejection::StaleLayout { .. }
+        | Rejection::StaleTarget
+        | Rejection::StalePlan { .. }
+        | Rejection::PlanOutdated { .. } => Code::Aborted,
         Rejection::NotInitialised
         | Rejection::AlreadyInitialised
         | Rejection::SingleReplica
@@ -264,6 +271,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NothingToSettle
         | Rejection::WrongStep { .. }
         | Rejection::ChangeEnded { .. }
+        | Rejection::ChangesPending { .. }
+        | Rejection::PlanSplits { .. }
         | Rejection::FlipsBack
         | Rejection::NodeDown { .. }
         | Rejection::NodeUp { .. }

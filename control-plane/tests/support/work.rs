@@ -91,6 +91,12 @@ impl Work {
         let Some(me) = handle(snapshot, node) else {
             return report;
         };
+        // A range weighs 1,000 bytes and has 10 keys, wherever it is.
+        let table = &snapshot.layout.slots;
+        let held = table.slots().filter(|slot| table.list(*slot).contains(&me));
+        let held = held.count() as u64;
+        report.held_bytes = Some(1_000 * held);
+        report.held_keys = Some(10 * held);
         let at = |slot: u32| v1::Position {
             reign: reigns[slot as usize],
             seq: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use annulus_agent::store::{Copy, Holding, Watermark};
+use annulus_agent::store::{Copy, Held, Holding, Watermark};
 use annulus_ring::{Position, SessionId, Slot};
 
 /// Number of an area on disk; never reused.
@@ -46,6 +46,8 @@ pub(super) struct Area {
     pub fork: Option<Position>,
     /// Every write up to here is known to be acknowledged.
     pub acknowledged: Option<Position>,
+    /// What its records hold; none: written before this was counted.
+    pub size: Option<Held>,
     /// Positions above `held` that were taken in: first of a run -> last seq of it.
     above: BTreeMap<Position, u64>,
 }
@@ -61,6 +63,7 @@ impl Area {
             held: None,
             fork: None,
             acknowledged: None,
+            size: Some(Held::default()),
             above: BTreeMap::new(),
         }
     }
@@ -100,6 +103,18 @@ impl Area {
             self.held = Some(through);
         }
         self.absorb();
+    }
+
+    /// A record was stored in the place of another, if there was one: (payload bytes, is a key).
+    pub fn weigh(&mut self, stored: (u64, bool), replaced: Option<(u64, bool)>) {
+        let Some(size) = &mut self.size else { return };
+        let (bytes, is_key) = stored;
+        size.bytes += bytes;
+        size.keys += u64::from(is_key);
+        if let Some((bytes, is_key)) = replaced {
+            size.bytes = size.bytes.saturating_sub(bytes);
+            size.keys = size.keys.saturating_sub(u64::from(is_key));
+        }
     }
 
     /// Every write up to `at` is acknowledged.
@@ -202,6 +217,19 @@ impl Catalog {
     pub fn is_complete(&self, slot: Slot, copy: Copy) -> bool {
         let area = self.find(slot, copy).and_then(|id| self.areas.get(&id));
         area.is_some_and(|area| area.complete)
+    }
+
+    /// What live copies hold, all together; none while one of them is not counted.
+    pub fn held(&self) -> Option<Held> {
+        let live = self.areas.values().filter(|area| area.role == Role::Live);
+        live.map(|area| area.size)
+            .try_fold(Held::default(), |sum, size| {
+                let size = size?;
+                Some(Held {
+                    bytes: sum.bytes + size.bytes,
+                    keys: sum.keys + size.keys,
+                })
+            })
     }
 
     pub fn holdings(&self) -> Vec<Holding> {

@@ -176,6 +176,7 @@ impl<'txn> Batch<'txn> {
     fn store(&mut self, id: AreaId, record: &Record, live: bool) -> Result<Delta, Fault> {
         let row_key = tables::record_key(id, &record.key);
         let mut delta = Delta::default();
+        let mut replaced = None;
         if let Some(row) = self.records.get(row_key.as_slice())? {
             let Some((version, value)) = tables::parse_row(row.value()) else {
                 let slot = self.catalog.area(id).map_or(Slot(0), |area| area.slot);
@@ -187,6 +188,8 @@ impl<'txn> Batch<'txn> {
             if live {
                 delta.removed = Some(digest::hash_parts(&record.key, version, value));
             }
+            let bytes = record.key.len() + value.map_or(0, <[u8]>::len);
+            replaced = Some((bytes as u64, value.is_some()));
             self.versions
                 .remove(tables::version_key(id, version).as_slice())?;
         }
@@ -197,6 +200,8 @@ impl<'txn> Batch<'txn> {
         if live {
             delta.added = Some(digest::hash(record));
         }
+        let stored = (record.payload_bytes() as u64, record.value.is_some());
+        self.touch(id).weigh(stored, replaced);
         Ok(delta)
     }
 

@@ -1,7 +1,7 @@
 //! The store as the agent drives it.
 
 use annulus_agent::store::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
+    Copy, Cut, DigestAt, Held, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 
@@ -157,6 +157,15 @@ impl RangeStore for Store {
             batch.drop_retained(session, &slots);
             Ok(())
         })
+    }
+
+    fn held(&self) -> Option<Held> {
+        self.shared().catalog().held()
+    }
+
+    fn free_bytes(&self) -> u64 {
+        // What cannot be read is unknown, and 0 says so.
+        rustix::fs::statvfs(self.dir()).map_or(0, |disk| disk.f_bavail * disk.f_frsize)
     }
 
     fn last_position(&self, slot: Slot) -> Result<Position, StoreError> {

@@ -9,7 +9,7 @@
 //!
 //! Numbers are big-endian, so that the order of bytes is the order of areas and positions.
 
-use annulus_agent::store::Record;
+use annulus_agent::store::{Held, Record};
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
 use redb::TableDefinition;
@@ -32,7 +32,10 @@ pub(super) const NEXT_AREA_KEY: &str = "next_area";
 
 const PUT: u8 = 0;
 const TOMBSTONE: u8 = 1;
-const AREA_ROW_BYTES: usize = 69;
+/// An area's row of before there were forks.
+const FORKLESS_ROW_BYTES: usize = 52;
+/// An area's row whose size is not counted.
+const UNCOUNTED_ROW_BYTES: usize = 69;
 /// reign, seq, kind.
 const ROW_HEADER_BYTES: usize = 17;
 
@@ -121,7 +124,7 @@ fn parse_position(row: &[u8], at: usize) -> Option<Option<Position>> {
 }
 
 /// An area's row: slot 4, role 1, session 8, attempt 4, complete 1, watermark 17, acknowledged 17,
-/// fork 17.
+/// fork 17, and, where it is counted, bytes 8 and keys 8.
 pub(super) fn area_row(area: &Area) -> Vec<u8> {
     let (role, session) = match area.role {
         Role::Live => (0, 0),
@@ -129,7 +132,7 @@ pub(super) fn area_row(area: &Area) -> Vec<u8> {
         Role::Retained(session) => (2, session.0),
         Role::Dropped => (3, 0),
     };
-    let mut row = Vec::with_capacity(AREA_ROW_BYTES);
+    let mut row = Vec::with_capacity(UNCOUNTED_ROW_BYTES + 16);
     row.extend_from_slice(&area.slot.0.to_be_bytes());
     row.push(role);
     row.extend_from_slice(&u64::to_be_bytes(session));
@@ -138,6 +141,10 @@ pub(super) fn area_row(area: &Area) -> Vec<u8> {
     push_position(&mut row, area.held);
     push_position(&mut row, area.acknowledged);
     push_position(&mut row, area.fork);
+    if let Some(size) = area.size {
+        row.extend_from_slice(&size.bytes.to_be_bytes());
+        row.extend_from_slice(&size.keys.to_be_bytes());
+    }
     row
 }
 
@@ -156,9 +163,14 @@ pub(super) fn parse_area(row: &[u8]) -> Option<Area> {
     area.complete = *row.get(17)? != 0;
     area.held = parse_position(row, 18)?;
     area.acknowledged = parse_position(row, 35)?;
-    // Rows of before there were forks end here.
-    if row.len() > 52 {
-        area.fork = parse_position(row, 52)?;
+    if row.len() > FORKLESS_ROW_BYTES {
+        area.fork = parse_position(row, FORKLESS_ROW_BYTES)?;
+    }
+    if row.len() > UNCOUNTED_ROW_BYTES {
+        area.size = Some(Held {
+            bytes: be64(row, UNCOUNTED_ROW_BYTES)?,
+            keys: be64(row, UNCOUNTED_ROW_BYTES + 8)?,
+        });
     }
     Some(area)
 }
@@ -183,12 +195,17 @@ mod tests {
         area.held = Some(at);
         area.complete = true;
         area.fork = Some(Position::new(Epoch(2), 7));
+        area.size = Some(Held { bytes: 7, keys: 2 });
         let back = parse_area(&area_row(&area)).unwrap();
         assert_eq!(area_row(&back), area_row(&area));
         assert_eq!(
             (back.slot, back.role, back.held, back.fork),
             (area.slot, area.role, area.held, area.fork)
         );
+        assert_eq!(back.size, area.size);
+        area.size = None;
+        let back = parse_area(&area_row(&area)).unwrap();
+        assert_eq!(back.size, None, "a row of before this was counted");
         let before_forks = parse_area(&area_row(&area)[..52]).unwrap();
         assert_eq!((before_forks.held, before_forks.fork), (area.held, None));
         assert_eq!(parse_version_key(&version_key(AreaId(1), at)), Some(at));

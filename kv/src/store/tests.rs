@@ -87,6 +87,37 @@ fn newest_version_wins_whatever_the_order_of_arrival() {
 }
 
 #[test]
+fn what_live_copies_hold_is_counted_and_survives_a_restart() {
+    let held = |store: &Store| {
+        let held = store.held().expect("counted from the first record on");
+        (held.bytes, held.keys)
+    };
+    let (dir, store) = live();
+    assert_eq!(held(&store), (0, 0));
+    for (record, expected) in [
+        (put("k", at(1, 1), "value"), (6, 1)),
+        (put("jj", at(1, 2), "v"), (9, 2)),
+        (put("k", at(1, 3), "v"), (5, 2)),
+        // What came late changes nothing; a tombstone counts with its key.
+        (put("k", at(1, 1), "value"), (5, 2)),
+        (tombstone("jj", at(1, 4)), (4, 1)),
+    ] {
+        store.merge(SLOT, Copy::Live, vec![record], None).unwrap();
+        assert_eq!(held(&store), expected);
+    }
+    let other = Slot(4);
+    store.open_staging(SESSION, 1, &[other]).unwrap();
+    let staged = vec![put("s", at(1, 1), "s")];
+    store.merge(other, STAGING, staged, None).unwrap();
+    assert_eq!(held(&store), (4, 1), "what is staged is not held yet");
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(held(&store), (4, 1));
+    store.retain(SESSION, &[SLOT]).unwrap();
+    assert_eq!(held(&store), (0, 0), "what is retained is no longer held");
+}
+
+#[test]
 fn tombstones_are_kept_copied_and_digested() {
     let (_dir, store) = live();
     let empty = store.digest(SLOT, Copy::Live, None).unwrap().digest;

@@ -11,6 +11,7 @@ mod found;
 mod hand_over;
 mod maintain;
 mod permit;
+mod plan;
 mod register;
 mod replan;
 mod start;
@@ -21,6 +22,7 @@ pub(crate) use brake::checked_reason;
 pub(crate) use failover::{needed, successors};
 pub(crate) use found::collected;
 pub(crate) use hand_over::passes as hand_over_passes;
+pub(crate) use permit::is_whole;
 
 use annulus_ring::{Checksum, Epoch, RingName};
 
@@ -235,6 +237,21 @@ fn decide_ring(
         RingCommand::Hold { reason } => brake::hold(ring, reason.as_ref()),
         RingCommand::Permit { copies, evidence } => permit::permit(ring, now_ms, copies, evidence),
         RingCommand::Released { copies } => permit::released(ring, copies),
+        RingCommand::StorePlan {
+            changes,
+            base_layout_epoch,
+            assigner_version,
+            target,
+        } => plan::store(
+            name,
+            ring,
+            changes,
+            *base_layout_epoch,
+            *assigner_version,
+            target,
+        ),
+        RingCommand::CommitPlan { plan } => plan::commit(name, ring, *plan),
+        RingCommand::DropPlan { plan } => plan::drop(ring, *plan),
     }
 }
 
@@ -248,6 +265,13 @@ pub(crate) fn applied(decision: &Decision, epoch: Epoch) -> Applied {
     for event in &decision.events {
         match event {
             Event::ChangeAccepted { id, .. } => applied.change = Some(*id),
+            Event::PlanStored { id, .. } => applied.plan = Some(*id),
+            Event::PlanCommitted { id, changes } => {
+                applied.plan = Some(*id);
+                // The first stands for all: they run, and end, together.
+                applied.change = changes.first().copied();
+                applied.changes.clone_from(changes);
+            }
             Event::WaveBegun { wave } => applied.wave = Some(wave.id),
             Event::Registered { registered, .. } => {
                 applied.incarnation = Some(registered.incarnation);

@@ -86,17 +86,28 @@ fn deletable(
             return Err(PermitFault::Unverified);
         }
     }
+    if is_whole(ring, proof.slot) {
+        Ok(())
+    } else {
+        Err(PermitFault::TooFew)
+    }
+}
+
+/// Whether a slot's list is as long, and over as many zones, as its members allow.
+pub(crate) fn is_whole(ring: &RingState, slot: Slot) -> bool {
     let candidates = ring.candidates();
     let weighty = candidates
         .iter()
         .filter(|candidate| candidate.weight.get() > 0);
     let zones: BTreeSet<&Zone> = weighty.clone().map(|candidate| &candidate.zone).collect();
+    let list = ring.slots.list(slot);
+    let members: Vec<_> = list
+        .iter()
+        .filter_map(|handle| ring.by_handle(*handle))
+        .collect();
     let spread: BTreeSet<&Zone> = members.iter().map(|member| &member.zone).collect();
     let rf = usize::from(ring.config.replication.rf);
-    if members.len() < rf.min(weighty.count()) || spread.len() < rf.min(zones.len()) {
-        return Err(PermitFault::TooFew);
-    }
-    Ok(())
+    members.len() >= rf.min(weighty.count()) && spread.len() >= rf.min(zones.len())
 }
 
 pub(super) fn released(ring: &RingState, copies: &CopySet) -> Result<Decision, Rejection> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 mod failover;
+mod plans;
 mod quorums;
 mod scenarios;
 mod shuffle;

@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
 use annulus_membership::{
-    Burial, Change, ChangeId, Outcome, PinKind, Rejection, RingCommand, Spans, restart,
+    Burial, Change, ChangeId, Outcome, PinKind, PlanId, Rejection, RingCommand, Spans, restart,
+    why_kept,
 };
 use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
 
@@ -184,6 +185,35 @@ impl Stage {
             }
             "resume" => self.command(RingCommand::Pause { reason: None }),
             "unhold" => self.command(RingCommand::Hold { reason: None }),
+            "plan" => self.plan(&words[1..]),
+            "commit" => {
+                let plan = PlanId(number(words[1]));
+                self.world().commit(plan).map(|changes| {
+                    let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
+                    let changes = changes.join(", ");
+                    writeln!(self.answers, "plan {plan} is change {changes}").unwrap();
+                })
+            }
+            "drop" => {
+                let plan = PlanId(number(words[1]));
+                self.command(RingCommand::DropPlan { plan })
+            }
+            "outlook" => {
+                let plan = PlanId(number(words[1]));
+                let told = self.world().told_plan(plan, option("limit").map(number));
+                self.answers.push_str(&told);
+                Ok(())
+            }
+            "disk" => {
+                let node = NodeId::new(words[1]).unwrap();
+                self.world().nodes.get_mut(&node).unwrap().free_bytes = number(words[2]);
+                self.world().node_acts(&node);
+                Ok(())
+            }
+            "why-kept" => {
+                self.why_kept(words.get(1).map(|id| NodeId::new(id).unwrap()));
+                Ok(())
+            }
             "silent" | "pass" => {
                 self.pass(words[1], number(words[2]), words[0] == "silent");
                 Ok(())
@@ -294,6 +324,55 @@ impl Stage {
                 Ok(())
             }
             Outcome::Rejected(rejection) => Err(rejection),
+        }
+    }
+
+    /// `join x drain y weight z=3 replace a=b`: a plan of these changes.
+    fn plan(&mut self, words: &[&str]) -> Result<(), Rejection> {
+        let node = |id: &str| NodeId::new(id).unwrap();
+        let changes: Vec<Change> = words
+            .chunks(2)
+            .map(|pair| match (pair[0], pair[1].split_once('=')) {
+                ("join", None) => Change::Join {
+                    node: node(pair[1]),
+                    zone: None,
+                    weight: None,
+                },
+                ("drain", None) => Change::Drain {
+                    node: node(pair[1]),
+                },
+                ("weight", Some((id, weight))) => Change::Weight {
+                    node: node(id),
+                    weight: Weight::new(weight.parse().unwrap()).unwrap(),
+                },
+                ("replace", Some((id, by))) => Change::Replace {
+                    node: node(id),
+                    by: node(by),
+                    burial: None,
+                },
+                other => panic!("unknown change {other:?}"),
+            })
+            .collect();
+        let plan = self.world().plan(&changes)?;
+        writeln!(self.answers, "plan {plan} is kept").unwrap();
+        Ok(())
+    }
+
+    fn why_kept(&mut self, node: Option<NodeId>) {
+        let world = self.world.as_mut().unwrap();
+        let ring = world.ring_state();
+        let kept = why_kept(&world.state, ring, &world.reports, node.as_ref(), None);
+        for copies in kept {
+            let (node, session, since) = (copies.node, copies.session, copies.since_epoch);
+            let (kept, permitted) = (copies.kept, copies.permitted);
+            writeln!(
+                self.answers,
+                "{node} keeps {kept} of session {session} since epoch {since}, may delete {permitted}"
+            )
+            .unwrap();
+            for (lack, ranges) in copies.waits {
+                writeln!(self.answers, "  {ranges}: {}", lack.words()).unwrap();
+            }
         }
     }
 

@@ -14,6 +14,8 @@ struct Shuffle {
     chance: fastrand::Rng,
     /// Reports on their way: they may come late, twice or never.
     late: Vec<(NodeId, Report)>,
+    /// Plans committed.
+    commits: u32,
 }
 
 impl Shuffle {
@@ -27,6 +29,7 @@ impl Shuffle {
             world,
             chance: fastrand::Rng::with_seed(seed),
             late: Vec::new(),
+            commits: 0,
         }
     }
 
@@ -78,9 +81,10 @@ impl Shuffle {
                 let id = self.any_node();
                 let _ = self.world.link(&id);
             }
-            20..=45 => {
+            20..=42 => {
                 self.world.leader_acts();
             }
+            43..=45 => self.plan_or_commit(),
             46..=60 => {
                 let id = self.any_node();
                 self.world.node_adopts(&id);
@@ -153,6 +157,38 @@ impl Shuffle {
         let _ = self.world.ring_command(command);
     }
 
+    /// Commits the last plan, or makes one of a change or two.
+    fn plan_or_commit(&mut self) {
+        let last = self.world.ring_state().plans.keys().next_back().copied();
+        if let Some(plan) = last.filter(|_| self.chance.bool()) {
+            let command = RingCommand::CommitPlan { plan };
+            if self.world.ring_command(command).is_ok() {
+                self.commits += 1;
+            }
+            return;
+        }
+        let join = Change::Join {
+            node: self.any_node(),
+            zone: None,
+            weight: None,
+        };
+        let drain = Change::Drain {
+            node: self.any_node(),
+        };
+        let changes = match self.chance.u8(..3) {
+            0 => vec![join],
+            1 => vec![drain],
+            _ => vec![join, drain],
+        };
+        if let Ok(plan) = self.world.plan(&changes) {
+            self.world.told_plan(plan, Some(1_000));
+            // At once, or whenever it is tried again: then mostly too late.
+            if self.chance.bool() && self.world.commit(plan).is_ok() {
+                self.commits += 1;
+            }
+        }
+    }
+
     /// A report arrives; `again`: and stays on its way for another time.
     fn deliver(&mut self, again: bool) {
         if self.late.is_empty() {
@@ -190,7 +226,7 @@ impl Drop for Named {
 
 #[test]
 fn promises_hold_under_shuffled_commands_and_reports() {
-    let (mut switches, mut aborts, mut flips_back) = (0, 0, 0);
+    let (mut switches, mut aborts, mut flips_back, mut commits) = (0, 0, 0, 0);
     let (mut hand_overs, mut permits, mut removals) = (0, 0, 0);
     let seeds = seeds();
     let count = seeds.end - seeds.start;
@@ -215,6 +251,8 @@ fn promises_hold_under_shuffled_commands_and_reports() {
                 .values()
                 .any(|record| matches!(record.phase, ChangePhase::Running(_)))
         );
+        commits += shuffle.commits;
+        let world = &mut shuffle.world;
         switches += world.promises.switches;
         aborts += world.promises.aborts;
         flips_back += world.promises.flips_back;
@@ -230,6 +268,7 @@ fn promises_hold_under_shuffled_commands_and_reports() {
         ("switches", switches, 10),
         ("aborts", aborts, 10),
         ("flips back", flips_back, 5),
+        ("commits of plans", commits, 10),
         ("hand-overs", hand_overs, 10),
         ("permits", permits, 10),
         ("removals", removals, 10),

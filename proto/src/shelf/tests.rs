@@ -212,3 +212,70 @@ fn damage_in_a_log_snapshot_is_named() {
     let bent = text.replace("\"sections\":[", "\"sections\":[\"00\",");
     assert!(serde_json::from_str::<Shelf>(&bent).is_err());
 }
+
+/// A ring of two members at an epoch, slot 1,500 as given.
+fn with_list(epoch: u64, list: &[u16], transition: Option<u64>) -> Snapshot {
+    let mut snapshot = snapshot(epoch, transition);
+    let member = |handle: u16| annulus_ring::Member {
+        node_id: format!("n{handle}").parse().unwrap(),
+        incarnation: annulus_ring::Incarnation(1),
+        handle: annulus_ring::Handle(handle),
+        zone: "z1".parse().unwrap(),
+        weight: annulus_ring::Weight::new(1).unwrap(),
+        endpoint: "h:1".parse().unwrap(),
+        state: annulus_ring::MemberState::Active,
+        availability: annulus_ring::Availability::Up,
+    };
+    snapshot.members = vec![member(0), member(1), member(2)];
+    let list: Vec<_> = list.iter().copied().map(annulus_ring::Handle).collect();
+    snapshot.layout.slots.set(Slot(1_500), &list);
+    snapshot.created_at_ms = epoch * 10;
+    snapshot
+}
+
+#[test]
+fn a_ranges_lists_are_told_with_the_transition_that_ended_with_each() {
+    let mut shelf = Shelf::default();
+    let epochs = [
+        with_list(1, &[], None),
+        with_list(2, &[0, 1], None),
+        with_list(3, &[0, 1], Some(4)),
+        with_list(4, &[1, 0], Some(4)),
+        with_list(5, &[1, 2], None),
+        with_list(6, &[1, 2], None),
+    ];
+    for snapshot in &epochs {
+        let encoded = encode(snapshot);
+        shelf.push(&ring("r"), snapshot.generation, snapshot.epoch, &encoded);
+    }
+    let lists: Vec<_> = shelf
+        .lists(&ring("r"), Slot(1_500))
+        .into_iter()
+        .map(|kept| {
+            let names: Vec<_> = kept.nodes.iter().map(ToString::to_string).collect();
+            let number = |id: Option<TransitionId>| id.map(|id| id.0);
+            let around = (number(kept.transition_before), number(kept.transition));
+            (kept.epoch.0, kept.created_at_ms, names.join(" "), around)
+        })
+        .collect();
+    assert_eq!(
+        lists,
+        [
+            (1, 10, String::new(), (None, None)),
+            (2, 20, "n0 n1".to_owned(), (None, None)),
+            (4, 40, "n1 n0".to_owned(), (Some(4), Some(4))),
+            (5, 50, "n1 n2".to_owned(), (Some(4), None)),
+        ]
+    );
+    // Another slot of the same chunk, and one of another, never had a list.
+    for slot in [0, 1_501] {
+        let lists = shelf.lists(&ring("r"), Slot(slot));
+        assert!(lists.len() == 1 && lists[0].nodes.is_empty(), "{lists:?}");
+    }
+    assert_eq!(shelf.lists(&ring("other"), Slot(0)), []);
+    assert_eq!(shelf.lists(&ring("r"), Slot(1 << 11)), []);
+
+    let of = |id| shelf.transition(&ring("r"), TransitionId(id));
+    assert_eq!(of(4), (Some(Epoch(3)), Some(Epoch(5))));
+    assert_eq!(of(5), (None, None));
+}

@@ -2,6 +2,7 @@
 //! hold their data as sets. Scenarios script it, shuffles reorder it.
 
 pub mod node;
+pub mod plans;
 pub mod promises;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_membership::{Birth, Directive, Registration, Report, RingState, SlotReport, WaveId};
+use annulus_membership::{
+    Birth, Directive, Held, Registration, Report, RingState, SlotReport, WaveId,
+};
 use annulus_ring::{Epoch, Handle, Incarnation, NodeId, Position, SessionId, Slot, Snapshot, Step};
 
 #[derive(Clone, Debug)]
@@ -26,7 +28,15 @@ pub struct Node {
     joint: BTreeMap<Slot, Position>,
     last_session: SessionId,
     verify: Vec<Slot>,
+    /// On its disk; 0: it does not say.
+    pub free_bytes: u64,
 }
+
+/// What each range weighs.
+const RANGE: Held = Held {
+    bytes: 1_000,
+    keys: 10,
+};
 
 impl Node {
     pub fn new(registration: Registration) -> Self {
@@ -45,6 +55,7 @@ impl Node {
             joint: BTreeMap::new(),
             last_session: SessionId(0),
             verify: Vec::new(),
+            free_bytes: 0,
         }
     }
 
@@ -176,8 +187,14 @@ impl Node {
 
     /// The whole report, as a new link opens with it.
     pub fn report(&self, ring: &RingState) -> Report {
+        let ranges = self.live.len() as u64;
         let mut report = Report {
             adopted: self.adopted,
+            free_bytes: self.free_bytes,
+            held: Some(Held {
+                bytes: RANGE.bytes * ranges,
+                keys: RANGE.keys * ranges,
+            }),
             ..Report::default()
         };
         report.sealed.clone_from(&self.sealed);
