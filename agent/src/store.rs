@@ -188,8 +188,9 @@ pub trait RangeStore: Send + Sync + 'static {
     /// [`StoreError::Backend`].
     fn open_live(&self, slots: &[Slot]) -> Result<(), StoreError>;
 
-    /// Opens empty, hidden staging copies. A staging copy of the same session and attempt is left
-    /// as it is; one of an older attempt (or session) is replaced by an empty one.
+    /// Opens empty, hidden staging copies. A slot has at most one: a staging copy of the same
+    /// session and attempt, or of a newer one, is left as it is, since the call came late; one of
+    /// an older session or attempt is replaced by an empty one.
     ///
     /// # Errors
     /// [`StoreError::Backend`].
