@@ -16,6 +16,7 @@ use crate::{
     peer::{self, PeerServer},
     shared::Shared,
     store::RangeStore,
+    terms,
     view::NodeView,
     work,
 };
@@ -74,6 +75,8 @@ impl Agent {
         tasks.spawn(Link::new(shared.clone(), views, directives, orders).run());
         tasks.spawn(work::tend(shared.clone()));
         tasks.spawn(work::release(shared.clone()));
+        tasks.spawn(terms::notice_isolation(shared.clone()));
+        tasks.spawn(terms::tell_hits(shared.clone()));
         tasks.close();
         Ok(Self { shared, tasks })
     }

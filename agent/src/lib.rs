@@ -50,6 +50,7 @@ pub mod peer;
 mod plan;
 mod shared;
 pub mod store;
+mod terms;
 mod throttle;
 pub mod view;
 mod wire;

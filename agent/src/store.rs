@@ -307,6 +307,16 @@ pub trait RangeStore: Send + Sync + 'static {
     /// [`StoreError::Missing`] without a live copy.
     fn last_position(&self, slot: Slot) -> Result<Position, StoreError>;
 
+    /// Of a cache: how many of 1,000 lookups at the staging copies of this session found their
+    /// entry; none = not known, and the warm-up's time alone ends it.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn hit_permille(&self, session: SessionId) -> Result<Option<u16>, StoreError> {
+        let _ = session;
+        Ok(None)
+    }
+
     /// Free bytes on the store's disk, for reports; 0 = unknown.
     fn free_bytes(&self) -> u64 {
         0

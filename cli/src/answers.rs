@@ -4,7 +4,7 @@ use annulus_proto::{convert, v1};
 
 use crate::views::{
     ChangeView, ClusterView, EpochCountView, FreshnessView, NodeView, RingView, ServerView,
-    TransitionView, WaveView,
+    TransitionView, WarmUpView, WaveView,
 };
 
 impl From<v1::Freshness> for FreshnessView {
@@ -70,6 +70,12 @@ impl From<v1::RingStatus> for RingView {
             rf: ring.rf,
             w: ring.w,
             r: ring.r,
+            kind: ring.kind,
+            warm_up: ring.warm_up.map(|one| WarmUpView {
+                limit_ms: one.limit_ms.into(),
+                hit_ratio_permille: one.hit_ratio_permille,
+            }),
+            serve_when_isolated: ring.serve_when_isolated,
             soak_ms: ring.soak_ms.into(),
             paused: ring.paused,
             held: ring.held,

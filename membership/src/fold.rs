@@ -110,6 +110,8 @@ impl Fold {
             let old = ring.slots.list(slot);
             let mut list = List::from_slice(table.list(slot));
             let is_led_by_a_holder = match (old.first(), list.first()) {
+                // Of a cache ring: nobody stays.
+                _ if ring.config.is_cache() && !old.iter().any(|held| list.contains(held)) => true,
                 (Some(owner), Some(first)) if list.contains(owner) => first == owner,
                 (Some(_), Some(first)) => old.contains(first),
                 _ => true,
@@ -164,6 +166,10 @@ impl Fold {
 
 /// Whether some list has only members that drain already, and `node`. O(slots x rf).
 fn empties_a_list(ring: &RingState, leaving: &BTreeSet<NodeId>, node: &NodeId) -> bool {
+    if ring.config.is_cache() {
+        // Its ranges may pass to nodes that never had them.
+        return false;
+    }
     let handles: BTreeSet<Handle> = leaving
         .iter()
         .chain([node])
@@ -257,7 +263,7 @@ fn apply(ring: &RingState, expected: &mut Expected, change: &Change) {
 /// # Errors
 /// The constraint that it would break, by name.
 pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
-    if ring.config.replication.rf == 1 && ring.founded {
+    if ring.config.replication.rf == 1 && ring.founded && !ring.config.is_cache() {
         return Err(Rejection::SingleReplica);
     }
     match change {

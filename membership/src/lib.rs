@@ -14,8 +14,9 @@
 //! ```
 //!
 //! Read on in [`command`] (what may be asked), [`state`] (what is known), `decide` (the rules),
-//! [`mod@due`] (the leader's next step).
+//! [`mod@due`] (the leader's next step), `cache` (what cache rings do without).
 
+mod cache;
 pub mod command;
 mod decide;
 pub mod due;
@@ -31,6 +32,7 @@ pub mod state;
 pub mod view;
 pub mod wanted;
 
+pub use cache::WarmUp;
 pub use command::*;
 pub use due::{due, found_command, tick_due};
 pub use event::Event;

@@ -109,6 +109,8 @@ pub struct NodeReport {
     pub free_bytes: u64,
     /// Ranges that list it and of which it holds no copy.
     pub unheld: u32,
+    /// As gainer of a cache ring: the session, and its hits of 1,000 lookups.
+    pub hits: Option<(SessionId, u16)>,
 }
 
 /// One copy's standing.
@@ -160,6 +162,8 @@ pub struct Report {
     pub free_bytes: u64,
     /// See [`NodeReport::unheld`].
     pub unheld: u32,
+    /// See [`NodeReport::hits`].
+    pub hits: Option<(SessionId, u16)>,
 }
 
 /// One slot of a report: each field given replaces what was known.
@@ -273,6 +277,7 @@ impl Reports {
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
         known.unheld = report.unheld;
+        known.hits = report.hits;
     }
 
     /// Looks at the state before the next step is judged: what has ended is forgotten.

@@ -49,6 +49,10 @@ pub struct Script {
     pub endpoints: BTreeMap<String, String>,
     pub elsewhere: Option<String>,
     pub permits: bool,
+    /// Those of a durable ring, unless said otherwise.
+    pub terms: Option<v1::RingTerms>,
+    /// Nodes that start from now on take a short silence of the link for its end.
+    pub short_silence: bool,
 }
 
 pub struct Leader {
@@ -78,6 +82,8 @@ impl Leader {
             endpoints: BTreeMap::new(),
             elsewhere: None,
             permits: true,
+            terms: None,
+            short_silence: false,
         };
         let leader = Arc::new(Self {
             script: Mutex::new(script),
@@ -182,6 +188,7 @@ impl Leader {
             snapshot: Some(encoded.message()),
             reigns: script.reigns.clone(),
             last_changes: script.last_changes.clone(),
+            terms: script.terms.clone(),
         });
         let epoch = script.epoch;
         self.bump();

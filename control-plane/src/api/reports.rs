@@ -46,7 +46,19 @@ pub(super) fn report(
         copied_bytes: message.copied_bytes,
         free_bytes: message.free_bytes,
         unheld: message.unheld_ranges,
+        hits: message.hits.map(hits).transpose()?,
     })
+}
+
+fn hits(message: v1::SessionHits) -> Result<(SessionId, u16), ApiError> {
+    let found = message.permille;
+    match u16::try_from(found) {
+        Ok(permille) if permille <= 1_000 => Ok((SessionId(message.session), permille)),
+        _ => Err(ApiError::field(
+            "hits.permille",
+            format!("{found}, at most 1000"),
+        )),
+    }
 }
 
 fn standing(

@@ -1,6 +1,6 @@
 //! Hand-over: a change of order inside one list and nothing else; it moves no data.
 
-use annulus_ring::{Incarnation, List, NodeId, Position, Slot, Step};
+use annulus_ring::{Handle, Incarnation, List, NodeId, Position, Slot, Step};
 
 use super::Decision;
 use crate::{Event, HandOver, MAX_WAVE, Rejection, RingState, Wave, WaveFault};
@@ -118,13 +118,16 @@ fn commit(
         }
     }
     let successor = ring.members[&wave.successor].handle;
+    if ring.config.is_cache() {
+        // Nothing is sealed, so there is no F: a change of order is all of it.
+        return Ok(reordered(ring, wave, successor));
+    }
     if sealed.len() != wave.slots.len() || confirmed.len() != wave.slots.len() {
         return Err(Rejection::BadWave {
             slot: first,
             reason: WaveFault::NotHeld,
         });
     }
-    let mut lists = Vec::with_capacity(wave.slots.len());
     for (at, slot) in wave.slots.iter().enumerate() {
         // F belongs to the present reign: a seal of an older one proves nothing (story F3).
         let of_reign = sealed[at].reign == ring.reigns[slot.index()];
@@ -134,10 +137,18 @@ fn commit(
                 reason: WaveFault::NotHeld,
             });
         }
+    }
+    Ok(reordered(ring, wave, successor))
+}
+
+/// The wave's lists with the successor first.
+fn reordered(ring: &RingState, wave: &Wave, successor: Handle) -> Decision {
+    let reorder = |slot: &Slot| {
         let old = ring.slots.list(*slot);
         let mut list = List::from_slice(&[successor]);
         list.extend(old.iter().copied().filter(|handle| *handle != successor));
-        lists.push((*slot, list));
-    }
-    Ok(vec![Event::WaveCommitted { lists }].into())
+        (*slot, list)
+    };
+    let lists = wave.slots.iter().map(reorder).collect();
+    vec![Event::WaveCommitted { lists }].into()
 }

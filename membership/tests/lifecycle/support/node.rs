@@ -23,6 +23,12 @@ pub struct Node {
     joint: BTreeMap<Slot, Position>,
     last_session: SessionId,
     verify: Vec<Slot>,
+    /// Its ring is a cache: what was not copied is a miss.
+    cache: bool,
+    /// It copies nothing.
+    pub slow: bool,
+    /// Its hits of 1,000 lookups in the running session.
+    pub hits: Option<u16>,
 }
 
 impl Node {
@@ -40,6 +46,9 @@ impl Node {
             joint: BTreeMap::new(),
             last_session: SessionId(0),
             verify: Vec::new(),
+            cache: false,
+            slow: false,
+            hits: None,
         }
     }
 
@@ -73,6 +82,7 @@ impl Node {
         self.view = Some(snapshot.clone());
         self.adopted = snapshot.epoch;
         let session = snapshot.transition.as_ref().map(|t| SessionId::from(t.id));
+        self.cache = ring.config.is_cache();
         if let Some(me) = self.handle() {
             for slot in snapshot.layout.slots.slots() {
                 self.adopt_slot(slot, me, snapshot, session, first);
@@ -117,7 +127,7 @@ impl Node {
         {
             let key = (session, slot);
             if step == Step::Switched {
-                if self.staging.remove(&key) == Some(true) {
+                if self.staging.remove(&key) == Some(true) || self.cache {
                     self.live.insert(slot);
                 }
             } else if step == Step::FlippingBack {
@@ -126,7 +136,7 @@ impl Node {
                 }
             } else {
                 let copied = self.staging.entry(key).or_insert(false);
-                *copied |= step >= Step::Copying;
+                *copied |= step >= Step::Copying && !self.slow;
             }
         } else if listed && sets.step.is_none() {
             if self.staging.remove(&(self.last_session, slot)) == Some(true) {
@@ -166,6 +176,7 @@ impl Node {
     pub fn report(&self, ring: &RingState) -> Report {
         let mut report = Report {
             adopted: self.adopted,
+            hits: self.hits.map(|hits| (self.last_session, hits)),
             ..Report::default()
         };
         report.sealed.clone_from(&self.sealed);
