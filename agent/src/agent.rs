@@ -16,6 +16,7 @@ use crate::{
     peer::{self, PeerServer},
     shared::Shared,
     store::RangeStore,
+    terms,
     view::NodeView,
     work,
 };
@@ -75,6 +76,8 @@ impl Agent {
         tasks.spawn(work::tend(shared.clone()));
         tasks.spawn(work::release(shared.clone()));
         tasks.spawn(work::weigh(shared.clone()));
+        tasks.spawn(terms::notice_isolation(shared.clone()));
+        tasks.spawn(terms::tell_hits(shared.clone()));
         tasks.close();
         Ok(Self { shared, tasks })
     }

@@ -29,7 +29,8 @@
 //! at 6 everything up to the owner's J is merged; at 7 staging becomes live *before* the guard
 //! obeys the epoch, so g never answers for what it has not got.
 //!
-//! Read on in [`store`] (what a store must offer), [`guard`] (what it must ask), `adopt` (from a
+//! Read on in [`store`] (what a store must offer; the feature `conformance` brings the checks that
+//! it runs against itself), [`guard`] (what it must ask), `adopt` (from a
 //! view to an ack), `work` (what runs in between).
 
 mod adopt;
@@ -37,6 +38,8 @@ mod agent;
 mod bait;
 mod board;
 pub mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod digest;
 mod fetch;
 pub mod guard;
@@ -47,6 +50,7 @@ pub mod peer;
 mod plan;
 mod shared;
 pub mod store;
+mod terms;
 mod throttle;
 pub mod view;
 mod wire;

@@ -121,6 +121,7 @@ pub(crate) fn before(view: &View, own: Handle, held: &Held, ever_held: bool) -> 
         .transition
         .as_ref()
         .map(|transition| transition.step);
+    let cache = view.terms.is_cache();
     if let (Some(session), Some(Step::FlippingBack)) = (running, snapshot_step) {
         let live = gained(view, own)
             .into_iter()
@@ -154,12 +155,17 @@ pub(crate) fn before(view: &View, own: Handle, held: &Held, ever_held: bool) -> 
             None => held
                 .staging
                 .range(..)
-                .filter(|((_, of), copy)| *of == slot && copy.complete)
+                .filter(|((_, of), copy)| *of == slot && (copy.complete || cache))
                 .map(|((session, _), _)| *session)
                 .max(),
         };
-        if let Some(session) = staged.filter(|session| held.staging[&(*session, slot)].complete) {
+        let whole = |session: &SessionId| cache || held.staging[&(*session, slot)].complete;
+        if let Some(session) = staged.filter(whole) {
             plan.promote.entry(session).or_default().push(slot);
+            if owner && cache {
+                // Made owner by the switch itself, with whatever entries came.
+                plan.begin.push((slot, reign));
+            }
         } else if !ever_held && sets.old.contains(&own) {
             plan.found.push(slot);
             if owner {
@@ -168,6 +174,12 @@ pub(crate) fn before(view: &View, own: Handle, held: &Held, ever_held: bool) -> 
                 founded_reign = Some(reign);
             } else {
                 founded_elsewhere.push((slot, reign));
+            }
+        } else if cache {
+            // A cache that lost its entries, or never got them, begins cold: each is a miss.
+            plan.found.push(slot);
+            if owner {
+                plan.begin.push((slot, reign));
             }
         } else {
             plan.unheld.insert(slot);
@@ -211,6 +223,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::terms::Terms;
 
     const OWN: Handle = Handle(1);
     const A: Handle = Handle(0);
@@ -263,6 +276,19 @@ mod tests {
             lookup: Arc::new(Lookup::compile(Arc::new(snapshot)).unwrap()),
             reigns: reigns.map(Epoch).into(),
             last_changes: [Epoch(2), Epoch(5)].into(),
+            terms: Terms::default(),
+        }
+    }
+
+    /// The same, of a cache ring.
+    fn cache(lists: [&[Handle]; 2], reigns: [u64; 2], step: Option<(Step, &[Handle])>) -> View {
+        let terms = Terms {
+            kind: annulus_ring::RingKind::Cache,
+            ..Terms::default()
+        };
+        View {
+            terms,
+            ..view(lists, reigns, step)
         }
     }
 
@@ -320,6 +346,24 @@ mod tests {
             BTreeSet::from([Slot(0)]),
             "half a copy is no copy"
         );
+    }
+
+    #[test]
+    fn a_cache_serves_with_what_it_has() {
+        let session = SessionId(7);
+        let half = Held::from(vec![holding(0, Copy::Staging(session), None, false)]);
+        // Of rf 1: the switch makes the gainer owner, in a new reign.
+        let lists: [&[Handle]; 2] = [&[A], &[C]];
+        let switched = cache(lists, [9, 2], Some((Step::Switched, &[B])));
+        let plan = before(&switched, OWN, &half, true);
+        assert_eq!(plan.promote, BTreeMap::from([(session, vec![Slot(0)])]));
+        assert_eq!(plan.begin, [(Slot(0), Epoch(9))]);
+        assert!(plan.unheld.is_empty());
+        let joint = cache(lists, [2, 2], Some((Step::Joint, &[B])));
+        assert_eq!(before(&joint, OWN, &half, true), Before::default());
+        // Nothing left at all: cold, and never unheld.
+        let plan = before(&switched, OWN, &Held::default(), true);
+        assert_eq!((plan.found, plan.unheld), (vec![Slot(0)], BTreeSet::new()));
     }
 
     #[test]

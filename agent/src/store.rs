@@ -212,8 +212,9 @@ pub trait RangeStore: Send + Sync + 'static {
     /// [`StoreError::Backend`].
     fn open_live(&self, slots: &[Slot]) -> Result<(), StoreError>;
 
-    /// Opens empty, hidden staging copies. A staging copy of the same session and attempt is left
-    /// as it is; one of an older attempt (or session) is replaced by an empty one.
+    /// Opens empty, hidden staging copies. A slot has at most one: a staging copy of the same
+    /// session and attempt, or of a newer one, is left as it is, since the call came late; one of
+    /// an older session or attempt is replaced by an empty one.
     ///
     /// # Errors
     /// [`StoreError::Backend`].
@@ -372,6 +373,16 @@ pub trait RangeStore: Send + Sync + 'static {
     /// by it what a range weighs. Asked every few seconds: it must be cheap.
     fn held(&self) -> Option<Held> {
         None
+    }
+
+    /// Of a cache: how many of 1,000 lookups at the staging copies of this session found their
+    /// entry; none = not known, and the warm-up's time alone ends it.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`].
+    fn hit_permille(&self, session: SessionId) -> Result<Option<u16>, StoreError> {
+        let _ = session;
+        Ok(None)
     }
 
     /// Free bytes on the store's disk, for reports; 0 = unknown.

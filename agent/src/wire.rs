@@ -13,7 +13,7 @@ use annulus_ring::{
 };
 use bytes::Bytes;
 
-use crate::{board::News, store::DigestAt};
+use crate::{board::News, store::DigestAt, terms::Terms};
 
 /// A view from the leader, checked and compiled.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct View {
     pub lookup: Arc<Lookup>,
     pub reigns: Arc<[Epoch]>,
     pub last_changes: Arc<[Epoch]>,
+    pub terms: Terms,
 }
 
 impl View {
@@ -56,6 +57,8 @@ pub(crate) enum WireError {
     },
     #[error("{0}")]
     Convert(#[from] ConvertError),
+    #[error("view: {0}; upgrade this node")]
+    Kind(#[from] annulus_ring::UnknownKind),
     #[error("wave {wave}: {positions} positions for {slots} slots")]
     Wave {
         wave: u64,
@@ -98,6 +101,7 @@ pub(crate) fn view(
         lookup: Arc::new(Lookup::compile(Arc::new(snapshot))?),
         reigns: message.reigns.iter().copied().map(Epoch).collect(),
         last_changes: message.last_changes.iter().copied().map(Epoch).collect(),
+        terms: Terms::read(message.terms.as_ref())?,
     })
 }
 
@@ -256,6 +260,10 @@ impl From<News> for v1::Report {
             held_bytes: news.held.map(|held| held.bytes),
             held_keys: news.held.map(|held| held.keys),
             copy_bytes_per_second: news.copy_bytes_per_second,
+            hits: news.hits.map(|(session, permille)| v1::SessionHits {
+                session: session.0,
+                permille: permille.into(),
+            }),
             retained: news
                 .retained
                 .into_iter()

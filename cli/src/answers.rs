@@ -6,7 +6,7 @@ use crate::{
     args::slots,
     views::{
         ChangeView, ClusterView, EpochCountView, FreshnessView, NodeView, PinView, RingView,
-        ServerView, TransitionView, WaveView,
+        ServerView, TransitionView, WarmUpView, WaveView,
     },
 };
 
@@ -73,6 +73,12 @@ impl From<v1::RingStatus> for RingView {
             rf: ring.rf,
             w: ring.w,
             r: ring.r,
+            kind: ring.kind,
+            warm_up: ring.warm_up.map(|one| WarmUpView {
+                limit_ms: one.limit_ms.into(),
+                hit_ratio_permille: one.hit_ratio_permille,
+            }),
+            serve_when_isolated: ring.serve_when_isolated,
             soak_ms: ring.soak_ms.into(),
             paused: ring.paused,
             held: ring.held,

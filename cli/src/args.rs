@@ -339,12 +339,24 @@ pub struct CreateArgs {
     /// Seed of the hash
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// How long the old replicas go on getting every write after a switch [default: 10m]
+    /// How long the old replicas go on getting every write after a switch [default: 10m; of a cache 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub soak: Option<Duration>,
-    /// How long a copy is kept by a node that lost its range [default: 24h]
+    /// How long a copy is kept by a node that lost its range [default: 24h; of a cache 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub grace: Option<Duration>,
+    /// What it holds: data, or entries of a cache, which moves without digests, seals and permits
+    #[arg(long, value_enum, default_value_t = Kind::Durable)]
+    pub kind: Kind,
+    /// Cache: fill gainers for so long at most before they are switched on [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub warm_up: Option<Duration>,
+    /// Cache: a share of hits in per mille at gainers that ends the warm-up early
+    #[arg(long, value_name = "PERMILLE", requires = "warm_up", value_parser = value_parser!(u16).range(1..=1_000))]
+    pub hit_ratio: Option<u16>,
+    /// Cache: a node that hears nothing from the control plane serves nobody
+    #[arg(long)]
+    pub stop_when_isolated: bool,
     /// Found it at once with these registered nodes
     #[arg(long, value_name = "NODE,..", value_delimiter = ',')]
     pub found_with: Vec<NodeId>,
@@ -398,6 +410,16 @@ pub struct RangeArgs {
     /// The slot of this key, its bytes exactly as given; may be repeated
     #[arg(long, value_name = "KEY")]
     pub key: Vec<OsString>,
+}
+
+/// What a ring holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Data that must not be lost
+    #[default]
+    Durable,
+    /// Entries whose loss is a miss
+    Cache,
 }
 
 /// `annulus node ..`.

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use annulus_client::{AdminClient, AdminConfig, AdminError, Client, admin};
 use annulus_proto::v1;
-use annulus_ring::{Endpoint, Epoch, NodeId, RingName, Snapshot, Zone};
+use annulus_ring::{Endpoint, Epoch, NodeId, RingKind, RingName, Snapshot, Zone};
 use futures::future::join_all;
 
 use crate::{
-    args::{CreateArgs, Global, ReplicationArgs, slots::Spans},
+    args::{CreateArgs, Global, Kind, ReplicationArgs, slots::Spans},
     config,
     exit::{Failure, Result},
     ring::EpochView,
@@ -255,6 +255,16 @@ impl Admin {
             soak_ms: args.soak.map(ms),
             grace_ms: args.grace.map(ms),
             accept: args.accept,
+            kind: match args.kind {
+                Kind::Durable => RingKind::Durable,
+                Kind::Cache => RingKind::Cache,
+            }
+            .to_string(),
+            warm_up: args.warm_up.map(|limit| v1::WarmUp {
+                limit_ms: ms(limit),
+                hit_ratio_permille: args.hit_ratio.map_or(0, u32::from),
+            }),
+            serve_when_isolated: args.stop_when_isolated.then_some(false),
         };
         self.mutated(self.client.create_ring(request).await).await
     }

@@ -104,6 +104,12 @@ pub struct RingView {
     pub w: u32,
     /// Replicas that an exact read asks.
     pub r: u32,
+    /// `durable` or `cache`.
+    pub kind: String,
+    /// Of a cache: how long gainers are filled before the switch; none = they begin cold.
+    pub warm_up: Option<WarmUpView>,
+    /// Of a cache: a node that hears nothing from the control plane goes on serving.
+    pub serve_when_isolated: bool,
     /// How long the old lists get every write after a switch, in ms.
     pub soak_ms: Wide,
     /// How long a loser keeps its copy, in ms.
@@ -281,6 +287,15 @@ impl TransitionView {
     }
 }
 
+/// How long gainers of a cache ring are filled.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct WarmUpView {
+    /// At most, in ms.
+    pub limit_ms: Wide,
+    /// Hits of 1,000 lookups that end it early; 0 = none do.
+    pub hit_ratio_permille: u32,
+}
+
 /// A hand-over wave.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaveView {
@@ -430,7 +445,7 @@ impl RingView {
     fn title(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "ring {}  epoch {}  layout epoch {}  checksum {}  2^{} ranges  rf {} w {} r {}",
+            "ring {}  epoch {}  layout epoch {}  checksum {}  2^{} ranges  rf {} w {} r {}{}",
             self.ring,
             self.epoch,
             self.layout_epoch,
@@ -438,7 +453,8 @@ impl RingView {
             self.slot_bits,
             self.rf,
             self.w,
-            self.r
+            self.r,
+            if self.kind == "cache" { "  cache" } else { "" }
         )
     }
 
@@ -553,6 +569,25 @@ impl Render for RingView {
             "  settings    hash {} seed {}  soak {soak}  grace {grace}",
             self.hash, self.seed
         )?;
+        if self.kind == "cache" {
+            let warm_up = match &self.warm_up {
+                None => "none, gainers begin cold".to_owned(),
+                Some(WarmUpView {
+                    limit_ms,
+                    hit_ratio_permille: 0,
+                }) => format!("{} at most", span(limit_ms.0)),
+                Some(WarmUpView {
+                    limit_ms,
+                    hit_ratio_permille: hits,
+                }) => format!("until {hits} of 1000 hit, {} at most", span(limit_ms.0)),
+            };
+            let isolated = if self.serve_when_isolated {
+                "serves"
+            } else {
+                "stops"
+            };
+            writeln!(out, "  cache       warm-up {warm_up}  isolated {isolated}")?;
+        }
         if !self.changes.is_empty() {
             writeln!(out)?;
             let header = ["CHANGE", "KIND", "NODE", "ABOUT", "STATE", "REASON"];

@@ -112,9 +112,9 @@ impl From<Refusal> for Refused {
             }
             // The sender's reign is over: it learns by which epoch when it refreshes.
             Refusal::Deposed { epoch, .. } => Cause::Stale { nodes: Vec::new() }.at(epoch),
-            Refusal::UnderReplicated { epoch, .. } | Refusal::NoCopy { epoch, .. } => {
-                Cause::Unavailable(text).at(epoch)
-            }
+            Refusal::UnderReplicated { epoch, .. }
+            | Refusal::NoCopy { epoch, .. }
+            | Refusal::Isolated { epoch, .. } => Cause::Unavailable(text).at(epoch),
             Refusal::Removed { .. } => Cause::NotMember.at(Epoch(0)),
             // The enum may grow: what this version does not know is safe to try again.
             _ => Cause::Unavailable(text).at(Epoch(0)),

@@ -18,6 +18,8 @@ mod undo;
 mod writer;
 
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod tests;
 
 use std::{
@@ -200,22 +202,29 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(dir).map_err(|source| OpenError::Io {
+            path: dir.display().to_string(),
+            source,
+        })?;
+        let path = dir.join(FILE);
+        let database = builder().create(&path).map_err(|error| OpenError::Engine {
+            path: path.display().to_string(),
+            source: Box::new(error.into()),
+        })?;
+        Self::on(dir, database)
+    }
+
+    /// The store on an opened database, whose file is in `dir`.
+    fn on(dir: &Path, database: Database) -> Result<Self, OpenError> {
         let io = |source| OpenError::Io {
             path: dir.display().to_string(),
             source,
         };
-        std::fs::create_dir_all(dir).map_err(io)?;
-        let path = dir.join(FILE);
-        let shown = path.display().to_string();
+        let shown = dir.join(FILE).display().to_string();
         let engine = |source: redb::Error| OpenError::Engine {
             path: shown.clone(),
             source: source.into(),
         };
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES);
-        let database = builder
-            .create(&path)
-            .map_err(|error| engine(error.into()))?;
         if let Some(found) = prepare(&database).map_err(engine)? {
             return Err(OpenError::Format { path: shown, found });
         }
@@ -398,6 +407,12 @@ impl Store {
             .await
             .unwrap_or_else(|_| Err(StoreFault::closed().into()))
     }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
 }
 
 /// Makes the tables of a new file; answers the format if it is another one.

@@ -7,11 +7,11 @@ use std::fmt;
 
 use annulus_ring::{
     Availability, ClusterId, Endpoint, Epoch, HashName, Incarnation, NodeId, Position, Replication,
-    RingName, SessionId, Slot, SlotChange, Step, TransitionId, Weight, Zone,
+    RingKind, RingName, SessionId, Slot, SlotChange, Step, TransitionId, Weight, Zone,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{PinKind, PlanId, Spans};
+use crate::{PinKind, PlanId, Spans, WarmUp};
 
 macro_rules! id128 {
     ($(#[$doc:meta])* $name:ident) => {
@@ -307,6 +307,26 @@ pub struct RingConfig {
     pub soak_ms: u64,
     /// How long a loser's copy is kept after the end of a transition, in ms of ring time.
     pub grace_ms: u64,
+    /// Data, or entries of a cache.
+    #[serde(default, skip_serializing_if = "RingKind::is_durable")]
+    pub kind: RingKind,
+    /// Cache: how long gainers are filled before they are switched on. Longer: fewer misses after
+    /// the switch; the price is a longer transition.
+    #[serde(default, skip_serializing_if = "WarmUp::is_none")]
+    pub warm_up: WarmUp,
+    /// Cache: whether a node that hears nothing of the control plane goes on serving. `false`
+    /// trades its hits for the certainty that it serves nothing that was invalidated elsewhere.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub serve_when_isolated: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 impl Default for RingConfig {
@@ -318,6 +338,9 @@ impl Default for RingConfig {
             replication: Replication { rf: 3, w: 2, r: 2 },
             soak_ms: 10 * 60 * 1000,
             grace_ms: 24 * 60 * 60 * 1000,
+            kind: RingKind::Durable,
+            warm_up: WarmUp::None,
+            serve_when_isolated: true,
         }
     }
 }
@@ -659,6 +682,9 @@ pub struct NodeEvidence {
     pub session: SessionId,
     /// Adopted and drained.
     pub acked_epoch: Epoch,
+    /// Gainer of a cache ring whose warm-up asks for it: hits of 1,000 lookups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_permille: Option<u16>,
 }
 
 /// What both ends of a copy reported.

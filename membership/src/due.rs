@@ -11,9 +11,9 @@ use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
 use crate::{
     Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE, NodeEvidence, NodeReport,
     PairEvidence, Rejection, Reports, RingCommand, RingState, SlotEvidence, State, TransitionState,
-    Wave, bait,
+    Wave, bait, cache,
     decide::{collected, leaving_owners, soak_left_ms},
-    evidence::{self, Barrier, Proof, RootBuilder},
+    evidence::{Barrier, Proof, RootBuilder},
     fold,
 };
 
@@ -94,7 +94,7 @@ fn availability(ring: &RingState, reports: &Reports) -> Option<RingCommand> {
     })
 }
 
-/// A tick, while a soak or a grace runs. `since_ms` is how long ago ring time was last raised, on
+/// A tick, while a soak, a warm-up or a grace runs. `since_ms` is how long ago ring time was last raised, on
 /// the leader's monotonic clock.
 #[must_use]
 pub fn tick_due(state: &State, since_ms: u64) -> Option<Command> {
@@ -113,7 +113,12 @@ pub fn tick_due(state: &State, since_ms: u64) -> Option<Command> {
             });
         let maintenance = ring.maintenance.values();
         let maintenance = maintenance.map(|one| one.until_ms.saturating_sub(state.ring_time_ms));
+        let warm_up = ring
+            .transition
+            .as_ref()
+            .map(|transition| cache::warm_up_left_ms(ring, transition, state.ring_time_ms));
         soak.into_iter()
+            .chain(warm_up)
             .chain(grace)
             .chain(maintenance)
             .filter(|left| *left > 0)
@@ -250,7 +255,7 @@ fn transition_due(
     if transition.step == Step::Switched && soak_left_ms(ring, transition, state.ring_time_ms) > 0 {
         return None;
     }
-    let (evidence, gaps) = gather(ring, transition, reports);
+    let (evidence, gaps) = gather(ring, transition, reports, state.ring_time_ms);
     gaps.is_empty().then(|| RingCommand::Advance {
         transition: transition.id,
         from_step: transition.step,
@@ -279,12 +284,23 @@ pub(crate) enum Missing {
 }
 
 /// Builds the evidence for the next step from what was reported, and says what is missing.
+/// `ring_time_ms` is ring time.
 pub(crate) fn gather(
     ring: &RingState,
     transition: &TransitionState,
     reports: &Reports,
+    ring_time_ms: u64,
 ) -> (Evidence, Vec<Gap>) {
-    let barrier = evidence::barrier(ring, transition);
+    let session_hits = |node: &NodeId| {
+        let asked =
+            transition.step == Step::Copying && ring.config.warm_up.hit_ratio_permille().is_some();
+        let report = current(ring, reports, node).filter(|_| asked)?;
+        report
+            .hits
+            .filter(|(session, _)| *session == transition.session())
+    };
+    let hits = |node: &NodeId| session_hits(node).map(|(_, permille)| permille);
+    let barrier = cache::barrier(ring, transition, ring_time_ms, hits);
     let session = transition.session();
     let mut evidence = Evidence::default();
     let mut gaps = Vec::new();
@@ -311,6 +327,7 @@ pub(crate) fn gather(
             incarnation: report.incarnation,
             session,
             acked_epoch: report.adopted,
+            hit_permille: hits(node),
         });
     }
     if barrier.proof != Proof::Nothing {
@@ -471,6 +488,16 @@ fn wave_due(
     reports: &mut Reports,
     now_ms: u64,
 ) -> Option<RingCommand> {
+    if ring.config.is_cache() {
+        let life = |node| Some(ring.members.get(node)?.incarnation);
+        return Some(RingCommand::HandOver(HandOver::Commit {
+            wave: wave.id,
+            sealed: Vec::new(),
+            confirmed: Vec::new(),
+            owner_incarnation: life(&wave.owner)?,
+            successor_incarnation: life(&wave.successor)?,
+        }));
+    }
     let sealed = current(ring, reports, &wave.owner)
         .and_then(|report| {
             report
@@ -663,6 +690,12 @@ fn permit(
         if copies.kept.is_empty() || !grace_over(state, ring, copies) {
             continue;
         }
+        if ring.config.is_cache() && ring.held.is_none() {
+            return Some(RingCommand::Permit {
+                copies: copy_set(copies, copies.kept.iter().copied().collect()),
+                evidence: Vec::new(),
+            });
+        }
         let proofs: Vec<SlotEvidence> = copies
             .kept
             .iter()
@@ -731,6 +764,7 @@ fn verified(ring: &RingState, reports: &Reports, slot: Slot, since: Epoch) -> Op
             incarnation: member.incarnation,
             session: annulus_ring::SessionId(0),
             acked_epoch: report.adopted,
+            hit_permille: None,
         });
     }
     members.sort_by(|one, other| one.node.cmp(&other.node));

@@ -390,6 +390,14 @@ impl RingState {
                 self.last_changes[slot.index()] = self.epoch;
             }
         }
+        if matches!(step, Step::Switched | Step::FlippingBack) {
+            // On a cache ring the owner may change here, and with it the reign.
+            for (slot, new) in &transition.target {
+                if new.first() != self.slots.list(*slot).first() {
+                    self.reigns[slot.index()] = self.epoch;
+                }
+            }
+        }
         let state = match step {
             Step::Prepared => MemberState::Joining,
             Step::Writing | Step::Copying => MemberState::Copying,

@@ -160,6 +160,8 @@ impl Fold {
             let old = ring.slots.list(slot);
             let mut list = List::from_slice(table.list(slot));
             let is_led_by_a_holder = match (old.first(), list.first()) {
+                // Of a cache ring: nobody stays.
+                _ if ring.config.is_cache() && !old.iter().any(|held| list.contains(held)) => true,
                 (Some(owner), Some(first)) if list.contains(owner) => first == owner,
                 (Some(_), Some(first)) => old.contains(first),
                 _ => true,
@@ -256,6 +258,10 @@ fn vacated(expected: &Expected, change: &Change) -> Vec<NodeId> {
 
 /// A slot that lists only these members. O(slots x rf).
 fn emptied<'a>(ring: &RingState, leaving: impl Iterator<Item = &'a NodeId>) -> Option<Slot> {
+    if ring.config.is_cache() {
+        // Its ranges may pass to nodes that never had them.
+        return None;
+    }
     let handles: BTreeSet<Handle> = leaving
         .filter_map(|node| ring.members.get(node))
         .map(|member| member.handle)
@@ -438,7 +444,7 @@ pub fn preflight(ring: &RingState, expected: &Expected, change: &Change) -> Resu
 
 fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(), Rejection> {
     let grows = matches!(change, Change::Replication { .. });
-    if expected.replication.rf == 1 && ring.founded && !grows {
+    if expected.replication.rf == 1 && ring.founded && !grows && !ring.config.is_cache() {
         return Err(Rejection::SingleReplica);
     }
     match change {

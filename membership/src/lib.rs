@@ -14,10 +14,11 @@
 //! ```
 //!
 //! Read on in [`command`] (what may be asked), [`state`] (what is known), `decide` (the rules),
-//! [`mod@due`] (the leader's next step).
+//! [`mod@due`] (the leader's next step), `cache` (what cache rings do without).
 
 mod bait;
 pub mod burial;
+mod cache;
 pub mod command;
 mod decide;
 pub mod due;
@@ -41,6 +42,7 @@ pub mod told;
 pub mod view;
 pub mod wanted;
 
+pub use cache::WarmUp;
 pub use command::*;
 pub use due::{due, found_command, tick_due};
 pub use event::Event;

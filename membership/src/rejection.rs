@@ -44,6 +44,18 @@ pub enum Rejection {
     /// rf, w, r.
     #[error("{0}")]
     Replication(String),
+    /// A setting that only caches have.
+    #[error("{setting} is a setting of cache rings; create the ring with --kind cache, or without")]
+    NotACache {
+        /// Which.
+        setting: String,
+    },
+    /// A share of nothing, or of more than all.
+    #[error("hit ratio {found} of 1,000; it is 1 to 1,000")]
+    HitRatio {
+        /// As given.
+        found: u16,
+    },
     /// rf 1 has no replica to move from one list to another safely yet.
     #[error(
         "a ring of rf 1 cannot move ranges yet; `annulus ring replication` gives it more replicas \

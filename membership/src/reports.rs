@@ -122,6 +122,8 @@ pub struct NodeReport {
     /// Ranges that list it, that another owns, and of which it lacks the base of the present reign
     /// or something below what it holds.
     pub behind: u32,
+    /// As gainer of a cache ring: the session, and its hits of 1,000 lookups.
+    pub hits: Option<(SessionId, u16)>,
 }
 
 /// What live copies hold, all together.
@@ -192,6 +194,8 @@ pub struct Report {
     pub unheld: u32,
     /// See [`NodeReport::behind`].
     pub behind: u32,
+    /// See [`NodeReport::hits`].
+    pub hits: Option<(SessionId, u16)>,
 }
 
 /// One slot of a report: each field given replaces what was known.
@@ -314,6 +318,7 @@ impl Reports {
         known.copy_bytes_per_second = report.copy_bytes_per_second;
         known.unheld = report.unheld;
         known.behind = report.behind;
+        known.hits = report.hits;
     }
 
     /// Looks at the state before the next step is judged: what has ended is forgotten.

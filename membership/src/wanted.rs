@@ -6,6 +6,7 @@ use annulus_ring::{Epoch, Handle, NodeId, Position, SessionId, Slot, Step};
 
 use crate::{
     NodeReport, Reports, RingState, State, TransitionState, Wave, WaveId,
+    cache::warm_up_left_ms,
     decide::{leaving_owners, soak_left_ms},
     due::{Missing, auto_remove, current, failover, gather, grace_over},
     evidence::Proof,
@@ -42,9 +43,9 @@ pub fn directive(state: &State, ring: &RingState, reports: &Reports, node: &Node
         .map(|member| current(ring, reports, member).map_or(Epoch(0), |report| report.adopted))
         .min()
         .unwrap_or(ring.epoch);
-    let wave = ring
-        .wave
-        .as_ref()
+    // A cache's wave asks nothing of nodes: no seal, no F.
+    let sealing = ring.wave.as_ref().filter(|_| !ring.config.is_cache());
+    let wave = sealing
         .filter(|wave| takes_part(ring, wave, node))
         .map(|wave| {
             let sealed = current(ring, reports, &wave.owner)
@@ -119,6 +120,9 @@ fn joint(ring: &RingState, reports: &Reports, node: &NodeId) -> Vec<(Slot, Posit
 /// Slots with a retained copy somewhere whose grace is over: their members are to be compared;
 /// so are those that stay in lists of other quorums.
 fn verify(state: &State, ring: &RingState, node: &NodeId) -> Vec<Slot> {
+    if ring.config.is_cache() {
+        return Vec::new();
+    }
     let Some(member) = ring.members.get(node) else {
         return Vec::new();
     };
@@ -238,7 +242,14 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
             ));
         }
     }
-    let (_, gaps) = gather(ring, transition, reports);
+    let left_ms = warm_up_left_ms(ring, transition, state.ring_time_ms);
+    if left_ms > 0 {
+        sentences.push(format!(
+            "warm-up: {} s of ring time left",
+            left_ms.div_ceil(1000)
+        ));
+    }
+    let (_, gaps) = gather(ring, transition, reports, state.ring_time_ms);
     for gap in gaps {
         let heard = heard(reports.node(&gap.node), now_ms);
         let node = &gap.node;

@@ -26,6 +26,7 @@ pub mod epoch;
 pub mod hash;
 pub mod jump;
 pub mod ketama;
+pub mod kind;
 pub mod log;
 pub mod lookup;
 pub mod name;
@@ -49,6 +50,7 @@ pub use epoch::{Epoch, Generation, Incarnation, Position, SessionId, TransitionI
 pub use hash::HashName;
 pub use jump::Jump;
 pub use ketama::Ketama;
+pub use kind::{RingKind, UnknownKind};
 pub use lookup::{Lookup, LookupError, Route, TokenIndex};
 pub use name::{Endpoint, NameError, NodeId, RingName, Zone};
 pub use node::{Availability, Handle, Member, MemberState, Weight};

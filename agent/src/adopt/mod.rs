@@ -293,6 +293,7 @@ impl Adopter {
             .board
             .unheld(u32::try_from(unheld.len()).unwrap_or(u32::MAX));
         self.unheld = Arc::new(unheld);
+        self.shared.guard.set_terms(view.terms);
         let adopted = self.obey(view, own);
         debug!(epoch = %view.epoch(), step = ?adopted.step(), "view adopted, draining");
         // Everything that changed since the last ack, also under views that were skipped.
@@ -469,7 +470,7 @@ impl Adopter {
         let (Some(own), Some(transition)) = (own, &snapshot.transition) else {
             return Ok(());
         };
-        if transition.step != Step::Joint {
+        if transition.step != Step::Joint || view.terms.is_cache() {
             return Ok(());
         }
         let quorums = snapshot.quorums();

@@ -9,13 +9,20 @@
 //! A token is counted under the lock of its slot, in which the view is read too. So after a swap
 //! every token that was given by an older view is already counted, and "drained" means drained.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use annulus_ring::{Endpoint, Epoch, Generation, Handle, Incarnation, NodeId, SessionId, Slot};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::{bait, metrics::Metrics, store::Copy};
+use crate::{bait, metrics::Metrics, store::Copy, terms::Terms};
 
 mod flight;
 mod judge;
@@ -219,6 +226,9 @@ struct Inner {
     changes: watch::Sender<Arc<NodeView>>,
     flight: Arc<Flight>,
     metrics: Arc<Metrics>,
+    terms: ArcSwap<Terms>,
+    /// Nothing was heard of the control plane for the link's silence.
+    isolated: AtomicBool,
 }
 
 impl EpochGuard {
@@ -236,10 +246,35 @@ impl EpochGuard {
             view: ArcSwap::from(view),
             flight,
             metrics,
+            terms: ArcSwap::from_pointee(Terms::default()),
+            isolated: AtomicBool::new(false),
         };
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// The ring's settings, as the adopted view brought them.
+    pub(crate) fn terms(&self) -> Terms {
+        **self.inner.terms.load()
+    }
+
+    pub(crate) fn set_terms(&self, terms: Terms) {
+        self.inner.terms.store(Arc::new(terms));
+    }
+
+    /// Notes whether the control plane is heard; what was noted before.
+    pub(crate) fn isolate(&self, isolated: bool) -> bool {
+        self.inner.isolated.swap(isolated, Ordering::Relaxed)
+    }
+
+    /// Clients are served while the control plane is heard, and beyond that if the ring says so.
+    fn in_touch(&self, slot: Slot) -> Result<(), Refusal> {
+        if self.terms().serves_when_isolated || !self.inner.isolated.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let epoch = self.inner.view.load().epoch();
+        Err(Refusal::Isolated { epoch, slot })
     }
 
     /// The view that requests are judged by now.
@@ -296,6 +331,8 @@ impl EpochGuard {
         intent: Intent,
     ) -> Result<Admission, Refusal> {
         let owned = intent != Intent::ReadAny;
+        self.in_touch(slot)
+            .map_err(|refusal| self.refused(refusal))?;
         let admit = || {
             self.locked(slot, owned, |view, token| {
                 view.await_epoch(stamp.generation, stamp.epoch)?;

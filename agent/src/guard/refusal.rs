@@ -115,6 +115,17 @@ pub enum Refusal {
         /// Which slot.
         slot: Slot,
     },
+    /// The control plane is not heard, and the ring's nodes then serve nobody.
+    #[error(
+        "slot {slot}: this node hears nothing from the control plane since epoch {epoch} and its \
+         ring does not serve then: ask another member, or mend its link"
+    )]
+    Isolated {
+        /// This node's.
+        epoch: Epoch,
+        /// Which slot.
+        slot: Slot,
+    },
 }
 
 impl Refusal {
@@ -132,6 +143,7 @@ impl Refusal {
             Self::SessionClosed { .. } => "session_closed",
             Self::UnderReplicated { .. } => "under_replicated",
             Self::NoCopy { .. } => "no_copy",
+            Self::Isolated { .. } => "isolated",
         }
     }
 

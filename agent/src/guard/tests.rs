@@ -610,3 +610,35 @@ async fn short_lists_and_missing_copies_are_refused_by_name() {
     assert!(!admission.satisfied(&[a]) && !admission.satisfied(&[a, g]));
     assert!(admission.satisfied(&[a, b]) && admission.satisfied(&[a, c, g]));
 }
+
+#[tokio::test]
+async fn who_hears_nothing_serves_clients_as_the_ring_says() {
+    let guard = Scene::of("a", 9).guard();
+    let kinds = async || {
+        let mut kinds = Vec::new();
+        for intent in [Intent::Write, Intent::ReadExact, Intent::ReadAny] {
+            let admitted = guard.admit(SLOT, stamp(9), intent).await;
+            kinds.push(admitted.map_or_else(|refusal| refusal.kind(), |_| "yes"));
+        }
+        kinds
+    };
+    for (serves_when_isolated, isolated, answer) in [
+        (true, false, "yes"),
+        (true, true, "yes"),
+        (false, false, "yes"),
+        (false, true, "isolated"),
+    ] {
+        guard.set_terms(Terms {
+            serves_when_isolated,
+            ..Terms::default()
+        });
+        guard.isolate(isolated);
+        assert_eq!(
+            kinds().await,
+            [answer; 3],
+            "{serves_when_isolated} {isolated}"
+        );
+        // What an owner sends is judged by its epoch and reign alone.
+        assert!(guard.admit_replica(SLOT, replica(9, 1, None)).await.is_ok());
+    }
+}

@@ -103,8 +103,16 @@ impl Gain {
             let step = view.step().filter(|step| running && *step < Step::Switched);
             let Some(step) = step else { return };
             let paused = self.shared.directive.borrow().paused;
+            let terms = self.shared.guard.terms();
             let done = if step < Step::Copying || (paused && !self.complete) {
                 Ok(Next::Wait)
+            } else if terms.is_cache() {
+                // Warmed up while the step lasts; nothing is compared, and nothing merged up to.
+                if self.complete || !terms.copies || step > Step::Copying {
+                    Ok(Next::Wait)
+                } else {
+                    self.pull().await
+                }
             } else if !self.complete {
                 self.pull().await
             } else {

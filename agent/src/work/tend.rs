@@ -94,7 +94,8 @@ async fn look(
     seen: &mut BTreeMap<Slot, Watermark>,
 ) -> Result<Vec<(Slot, Option<Position>)>, StoreError> {
     let view = shared.guard.view();
-    let Some(own) = view.own else {
+    // A cache has no order of writes that a hole could be seen in.
+    let Some(own) = view.own.filter(|_| !shared.guard.terms().is_cache()) else {
         return Ok(Vec::new());
     };
     let members = (0..view.slot_count())

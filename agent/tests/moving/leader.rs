@@ -55,6 +55,10 @@ pub struct Script {
     pub permits: bool,
     /// Who hears nothing of all this, though its link stays open.
     pub frozen: BTreeSet<&'static str>,
+    /// Those of a durable ring, unless said otherwise.
+    pub terms: Option<v1::RingTerms>,
+    /// Nodes that start from now on take a short silence of the link for its end.
+    pub short_silence: bool,
 }
 
 pub struct Leader {
@@ -86,6 +90,8 @@ impl Leader {
             elsewhere: None,
             permits: true,
             frozen: BTreeSet::new(),
+            terms: None,
+            short_silence: false,
         };
         let leader = Arc::new(Self {
             script: Mutex::new(script),
@@ -205,6 +211,7 @@ impl Leader {
             snapshot: Some(encoded.message()),
             reigns: script.reigns.clone(),
             last_changes: script.last_changes.clone(),
+            terms: script.terms.clone(),
         });
         let epoch = script.epoch;
         self.bump();

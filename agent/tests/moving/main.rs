@@ -7,6 +7,7 @@
 
 use annulus_ring::Slot;
 
+mod cache;
 mod failover;
 mod hand_over;
 mod leader;

@@ -101,6 +101,14 @@ impl MemoryStore {
         area.versions.pop_first().is_some()
     }
 
+    /// Another store with the same copies.
+    #[allow(dead_code, reason = "the tests of the conformance kit fork stores")]
+    pub fn image(&self) -> Self {
+        Self {
+            areas: Mutex::new(self.areas().clone()),
+        }
+    }
+
     pub fn forget_everything(&self) {
         self.areas().clear();
     }
@@ -158,13 +166,21 @@ impl RangeStore for MemoryStore {
     ) -> Result<(), StoreError> {
         let mut areas = self.areas();
         for slot in slots {
-            let area = areas.entry((*slot, Copy::Staging(session))).or_default();
-            if area.attempt != attempt {
-                *area = Area {
-                    attempt,
-                    ..Area::default()
-                };
+            let staged = areas.iter().find_map(|((of, copy), area)| match copy {
+                Copy::Staging(session) if of == slot => Some((*session, area.attempt)),
+                _ => None,
+            });
+            if staged.is_some_and(|staged| staged >= (session, attempt)) {
+                continue;
             }
+            if let Some((older, _)) = staged {
+                areas.remove(&(*slot, Copy::Staging(older)));
+            }
+            let area = Area {
+                attempt,
+                ..Area::default()
+            };
+            areas.insert((*slot, Copy::Staging(session)), area);
         }
         Ok(())
     }

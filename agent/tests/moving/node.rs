@@ -69,6 +69,9 @@ impl Node {
         config.debounce = std::time::Duration::from_millis(5);
         config.tend = std::time::Duration::from_millis(50);
         config.renew = std::time::Duration::from_millis(100);
+        if leader.script().short_silence {
+            config.silence = std::time::Duration::from_millis(500);
+        }
         let agent = Agent::start(config, store.clone()).unwrap();
         let service = agent.peer_service();
         let server = tokio::spawn(async move {

@@ -13,7 +13,7 @@ use super::{
     plan::{self, Plan},
 };
 use crate::{
-    args::{CreateArgs, Global, Output},
+    args::{self, CreateArgs, Global, Output},
     connect::Admin,
     exit::{Failure, Kind, Result},
 };
@@ -125,6 +125,10 @@ impl Cluster {
             seed: 0,
             soak: Some(plan::SOAK),
             grace: Some(plan::GRACE),
+            kind: args::Kind::Durable,
+            warm_up: None,
+            hit_ratio: None,
+            stop_when_isolated: false,
             found_with: Vec::new(),
             accept: false,
         };

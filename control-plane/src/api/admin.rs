@@ -8,13 +8,13 @@ use std::{
 
 use annulus_membership::{
     Change, ChangeId, Command, MAX_MEMBERS, Outcome, Request as Proposal, RequestId, RingCommand,
-    RingConfig, found_command, restart,
+    RingConfig, WarmUp, found_command, restart,
 };
 use annulus_proto::{
     convert::{self, EpochRef},
     v1,
 };
-use annulus_ring::{Epoch, HashName, NodeId, Replication, RingName};
+use annulus_ring::{Epoch, HashName, NodeId, Replication, RingKind, RingName, UnknownKind};
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -549,7 +549,22 @@ fn config_of(request: &v1::CreateRingRequest) -> Result<RingConfig, ApiError> {
     let small = |field: &'static str, value: u32| {
         u8::try_from(value).map_err(|_| ApiError::field(field, format!("{value}, at most 255")))
     };
-    let defaults = RingConfig::default();
+    let kind = match request.kind.as_str() {
+        "" => RingKind::default(),
+        kind => kind
+            .parse()
+            .map_err(|error: UnknownKind| ApiError::field("kind", error.to_string()))?,
+    };
+    let defaults = match kind {
+        RingKind::Durable => RingConfig::default(),
+        // There is nothing to lose in them, so nothing is kept longer than it must be.
+        RingKind::Cache => RingConfig {
+            kind,
+            soak_ms: 0,
+            grace_ms: 0,
+            ..RingConfig::default()
+        },
+    };
     let or = |value: u8, default: u8| if value == 0 { default } else { value };
     let rf = or(small("rf", request.rf)?, defaults.replication.rf);
     let majority = rf / 2 + 1;
@@ -568,6 +583,29 @@ fn config_of(request: &v1::CreateRingRequest) -> Result<RingConfig, ApiError> {
         },
         soak_ms: request.soak_ms.unwrap_or(defaults.soak_ms),
         grace_ms: request.grace_ms.unwrap_or(defaults.grace_ms),
+        kind,
+        warm_up: request
+            .warm_up
+            .as_ref()
+            .map_or(Ok(WarmUp::None), warm_up_of)?,
+        serve_when_isolated: request.serve_when_isolated.unwrap_or(true),
+    })
+}
+
+fn warm_up_of(message: &v1::WarmUp) -> Result<WarmUp, ApiError> {
+    let (limit_ms, found) = (message.limit_ms, message.hit_ratio_permille);
+    if found == 0 {
+        return Ok(WarmUp::Time { time_ms: limit_ms });
+    }
+    let hit_ratio_permille = u16::try_from(found).map_err(|_| {
+        ApiError::field(
+            "warm_up.hit_ratio_permille",
+            format!("{found}, at most 1000"),
+        )
+    })?;
+    Ok(WarmUp::HitRatio {
+        hit_ratio_permille,
+        limit_ms,
     })
 }
 

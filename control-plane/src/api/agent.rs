@@ -378,6 +378,11 @@ impl Session {
                 snapshot: Some(shelf.get(ring, known.epoch)?),
                 reigns: numbers(&known.reigns),
                 last_changes: numbers(&known.last_changes),
+                terms: Some(v1::RingTerms {
+                    kind: known.config.kind.to_string(),
+                    copies: !known.config.is_cache() || !known.config.warm_up.is_none(),
+                    serves_when_isolated: known.config.serve_when_isolated,
+                }),
             };
             Some((known.epoch, view))
         })

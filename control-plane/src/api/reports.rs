@@ -51,6 +51,7 @@ pub(super) fn report(
         behind: message.behind_ranges,
         fenced: message.fenced_wave.map(WaveId),
         succeeded: message.succeeded.map(succeeded).transpose()?,
+        hits: message.hits.map(hits).transpose()?,
     })
 }
 
@@ -60,6 +61,17 @@ fn held(bytes: Option<u64>, keys: Option<u64>) -> Option<Held> {
         bytes: bytes?,
         keys: keys?,
     })
+}
+
+fn hits(message: v1::SessionHits) -> Result<(SessionId, u16), ApiError> {
+    let found = message.permille;
+    match u16::try_from(found) {
+        Ok(permille) if permille <= 1_000 => Ok((SessionId(message.session), permille)),
+        _ => Err(ApiError::field(
+            "hits.permille",
+            format!("{found}, at most 1000"),
+        )),
+    }
 }
 
 fn standing(

@@ -88,6 +88,16 @@ pub(super) fn ring(
             paused: ring.paused.as_ref().map(|brake| brake.reason.clone()),
             held: ring.held.as_ref().map(|brake| brake.reason.clone()),
             pins: pins(ring),
+            kind: ring.config.kind.to_string(),
+            warm_up: (!ring.config.warm_up.is_none()).then(|| v1::WarmUp {
+                limit_ms: ring.config.warm_up.limit_ms(),
+                hit_ratio_permille: ring
+                    .config
+                    .warm_up
+                    .hit_ratio_permille()
+                    .map_or(0, u32::from),
+            }),
+            serve_when_isolated: ring.config.serve_when_isolated,
         }
     })
 }

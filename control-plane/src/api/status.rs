@@ -214,6 +214,8 @@ impl ApiError {
 fn code_of(rejection: &Rejection) -> Code {
     match rejection {
         Rejection::SlotBits { .. }
+        | Rejection::NotACache { .. }
+        | Rejection::HitRatio { .. }
         | Rejection::Replication(_)
         | Rejection::TickTooLong { .. }
         | Rejection::BadSteps { .. }

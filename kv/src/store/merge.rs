@@ -231,7 +231,8 @@ impl<'txn> Batch<'txn> {
         Ok(())
     }
 
-    /// Empty staging copies; what an older session or attempt left is dropped.
+    /// Empty staging copies; what an older session or attempt left is dropped, and a call of an
+    /// older one that comes late does nothing.
     pub fn open_staging(
         &mut self,
         session: SessionId,
@@ -240,7 +241,9 @@ impl<'txn> Batch<'txn> {
     ) -> Result<(), Fault> {
         for slot in slots {
             if let Some((id, area)) = self.catalog.staging(*slot) {
-                if area.role == Role::Staging(session) && area.attempt >= attempt {
+                if let Role::Staging(held) = area.role
+                    && (held, area.attempt) >= (session, attempt)
+                {
                     continue;
                 }
                 self.become_role(id, Role::Dropped);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use annulus_ring::{Handle, SessionId, Step, TransitionId};
+use annulus_ring::{Handle, NodeId, SessionId, Step, TransitionId};
 
 use super::Decision;
 use crate::{
-    Event, Evidence, EvidenceFault, Rejection, RingState, TransitionState,
+    Event, Evidence, EvidenceFault, Rejection, RingState, TransitionState, cache,
     evidence::{self, Barrier, Proof},
 };
 
@@ -46,7 +46,11 @@ pub(super) fn decide(
             return Err(Rejection::Soaking { left_ms });
         }
     }
-    let barrier = evidence::barrier(ring, transition);
+    let hits = |node: &NodeId| {
+        let said = evidence.nodes.iter().find(|said| said.node == *node);
+        said.and_then(|said| said.hit_permille)
+    };
+    let barrier = cache::barrier(ring, transition, now_ms, hits);
     check(ring, transition.session(), &barrier, evidence)
         .map_err(|reason| Rejection::Evidence { reason })?;
     let event = match (from_step.next(), transition.withdrawn) {
@@ -96,8 +100,12 @@ pub(crate) fn soak_left_ms(ring: &RingState, transition: &TransitionState, now_m
     (transition.step_since_ms + ring.config.soak_ms).saturating_sub(now_ms)
 }
 
-/// Ranges whose owner leaves and has not handed over yet.
+/// Ranges whose owner leaves and has not handed over yet. None of a cache ring, where the switch
+/// itself makes the first of the new list owner.
 pub(crate) fn leaving_owners(ring: &RingState, transition: &TransitionState) -> u32 {
+    if ring.config.is_cache() {
+        return 0;
+    }
     let leaving = transition.target.iter().filter(|(slot, new)| {
         ring.slots
             .list(**slot)

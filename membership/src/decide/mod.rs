@@ -160,12 +160,14 @@ impl State {
                 found: config.slot_bits,
             });
         }
+        crate::cache::check(config)?;
         match config.replication.check() {
             Ok(()) => {}
             Err(annulus_ring::ReplicationError::OutOfRange { rf, w, r }) => {
                 return Err(annulus_ring::ReplicationError::OutOfRange { rf, w, r }.into());
             }
-            Err(error) if !accept => return Err(error.into()),
+            // A cache that splits or loses an entry has a miss, or an old entry for its lifetime.
+            Err(error) if !accept && !config.is_cache() => return Err(error.into()),
             Err(_) => {}
         }
         Ok(vec![Event::RingCreated {

@@ -37,6 +37,16 @@ pub(super) fn permit(
     if left_ms > 0 {
         return not(first, PermitFault::Grace(left_ms));
     }
+    if ring.config.is_cache() {
+        // An entry that is deleted is a miss: there is no last copy to look after.
+        if let Some(slot) = copies.slots.iter().find(|slot| !known.kept.contains(slot)) {
+            return Err(no_such(copies, *slot));
+        }
+        return Ok(vec![Event::Permitted {
+            copies: copies.clone(),
+        }]
+        .into());
+    }
     if !evidence
         .iter()
         .map(|slot| slot.slot)

@@ -7,7 +7,8 @@ use annulus_ring::{Availability, Handle, Member, NodeId, SessionId, Slot};
 
 use super::{FAILOVER_BUDGET_MS, current};
 use crate::{
-    HandOver, MAX_FAILOVER, NodeEvidence, NodeReport, Reports, RingCommand, RingState, Wave, Word,
+    HandOver, MAX_FAILOVER, MAX_WAVE, NodeEvidence, NodeReport, Reports, RingCommand, RingState,
+    Wave, Word,
     decide::{needed, successors},
 };
 
@@ -29,10 +30,24 @@ pub(super) fn due(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<Ri
         let orphans = orphans(ring, reports, owner);
         let most = |(_, slots): &(&Handle, &Vec<Slot>)| slots.len();
         let (successor, slots) = orphans.by_successor.iter().max_by_key(most)?;
-        Some(RingCommand::HandOver(HandOver::Intend {
-            owner: owner.node_id.clone(),
-            successor: ring.by_handle(*successor)?.node_id.clone(),
-            slots: slots.iter().copied().take(MAX_FAILOVER).collect(),
+        let (owner, successor) = (
+            owner.node_id.clone(),
+            ring.by_handle(*successor)?.node_id.clone(),
+        );
+        let up_to = |most| slots.iter().copied().take(most).collect();
+        Some(RingCommand::HandOver(if ring.config.is_cache() {
+            // Nobody is to refuse anything, and nothing is read: a change of order is all of it.
+            HandOver::Begin {
+                owner,
+                successor,
+                slots: up_to(MAX_WAVE),
+            }
+        } else {
+            HandOver::Intend {
+                owner,
+                successor,
+                slots: up_to(MAX_FAILOVER),
+            }
         }))
     })
 }
@@ -104,6 +119,7 @@ pub(crate) fn fenced(ring: &RingState, reports: &Reports, wave: &Wave) -> Vec<No
             incarnation: member.incarnation,
             session: SessionId(0),
             acked_epoch: report.adopted,
+            hit_permille: None,
         })
     };
     ring.members.values().filter_map(refuses).collect()

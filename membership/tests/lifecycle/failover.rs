@@ -83,6 +83,8 @@ fn fence(world: &World, node: &NodeId) -> NodeEvidence {
         incarnation: ring.members[node].incarnation,
         session: SessionId(0),
         acked_epoch: ring.epoch,
+
+        hit_permille: None,
     }
 }
 

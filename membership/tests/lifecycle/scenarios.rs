@@ -7,10 +7,10 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
 use annulus_membership::{
-    Burial, Change, ChangeId, Outcome, PinKind, PlanId, Rejection, RingCommand, Spans, restart,
-    why_kept,
+    Burial, Change, ChangeId, Outcome, PinKind, PlanId, Rejection, RingCommand, Spans, WarmUp,
+    restart, why_kept,
 };
-use annulus_ring::{NodeId, Slot, Step, Weight, Zone};
+use annulus_ring::{NodeId, Replication, Slot, Step, Weight, Zone};
 
 struct Stage {
     world: Option<World>,
@@ -43,7 +43,12 @@ impl Stage {
             "ring" => {
                 let bits = option("bits").map_or(2, number) as u8;
                 let factor = option("factor").map_or(3, number) as u8;
-                self.world = Some(World::new(World::config(bits, factor)));
+                let warm_up = option("warm").map_or(WarmUp::None, warm_up);
+                let config = match words.contains(&"cache") {
+                    true => World::cache(bits, factor, warm_up),
+                    false => World::config(bits, factor),
+                };
+                self.world = Some(World::new(config));
                 Ok(())
             }
             "agent" => {
@@ -229,6 +234,29 @@ impl Stage {
                 self.world().nodes.get_mut(&node).unwrap().start_anew(birth);
                 self.world().link(&node)
             }
+            "slow" => {
+                self.node(words[1]).slow = true;
+                Ok(())
+            }
+            "hits" => {
+                self.node(words[1]).hits = Some(number(words[2]) as u16);
+                Ok(())
+            }
+            "create" => {
+                let mut config = World::config(2, 3);
+                if let Some(text) = option("warm") {
+                    config.warm_up = warm_up(text);
+                }
+                if words.contains(&"cache") {
+                    config.kind = annulus_ring::RingKind::Cache;
+                }
+                config.serve_when_isolated = !words.contains(&"isolated=stop");
+                let config = annulus_membership::RingConfig {
+                    replication: quorums(option("quorums")).unwrap_or(config.replication),
+                    ..config
+                };
+                self.world().create(words[1], config)
+            }
             "due" => {
                 self.world().leader_acts();
                 Ok(())
@@ -248,6 +276,11 @@ impl Stage {
         if let Err(rejection) = result {
             writeln!(self.answers, "refused {}: {rejection}", rejection.name()).unwrap();
         }
+    }
+
+    fn node(&mut self, id: &str) -> &mut super::support::node::Node {
+        let id = NodeId::new(id).unwrap();
+        self.world().nodes.get_mut(&id).unwrap()
     }
 
     /// For so many seconds everybody goes on, but this node if it is silent; its words are shown.
@@ -495,6 +528,31 @@ fn spans(text: &str) -> Spans {
         None => (slot(text), slot(text)),
     };
     Spans(text.split(',').map(span).collect())
+}
+
+/// `none`, `time:MS` or `hits:PERMILLE:MS`.
+fn warm_up(text: &str) -> WarmUp {
+    let parts: Vec<&str> = text.split(':').collect();
+    match parts[..] {
+        ["none"] => WarmUp::None,
+        ["time", ms] => WarmUp::Time {
+            time_ms: ms.parse().unwrap(),
+        },
+        ["hits", permille, ms] => WarmUp::HitRatio {
+            hit_ratio_permille: permille.parse().unwrap(),
+            limit_ms: ms.parse().unwrap(),
+        },
+        _ => panic!("warm-up {text:?}"),
+    }
+}
+
+/// `RF:W:R`.
+fn quorums(text: Option<&str>) -> Option<Replication> {
+    let parts: Vec<u8> = text?.split(':').map(|n| n.parse().unwrap()).collect();
+    let [rf, w, r] = parts[..] else {
+        panic!("quorums {text:?}")
+    };
+    Some(Replication { rf, w, r })
 }
 
 /// Runs a scenario's commands and writes what is seen after each block.

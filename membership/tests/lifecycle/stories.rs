@@ -114,6 +114,8 @@ fn refusal(world: &World, node: &str) -> NodeEvidence {
         incarnation: ring.members[&id(node)].incarnation,
         session: SessionId(0),
         acked_epoch: ring.epoch,
+
+        hit_permille: None,
     }
 }
 

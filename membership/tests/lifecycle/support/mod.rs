@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 
 use annulus_membership::{
     Birth, Change, ChangeId, Command, Entry, Greeting, Hello, Outcome, Registration, Rejection,
-    Reports, Request, RequestId, RingCommand, RingConfig, State, directive, due, found_command,
-    greet, tick_due,
+    Reports, Request, RequestId, RingCommand, RingConfig, State, WarmUp, directive, due,
+    found_command, greet, tick_due,
 };
 use annulus_ring::{
-    Checksum, ClusterId, Endpoint, HashName, NodeId, Replication, RingName, Snapshot, Weight, Zone,
+    Checksum, ClusterId, Endpoint, HashName, NodeId, Replication, RingKind, RingName, Snapshot,
+    Weight, Zone,
 };
 use node::Node;
 use promises::Promises;
@@ -76,6 +77,18 @@ impl World {
             },
             soak_ms: 1_000,
             grace_ms: 2_000,
+            ..RingConfig::default()
+        }
+    }
+
+    /// A cache ring, as the command line makes one.
+    pub fn cache(slot_bits: u8, rf: u8, warm_up: WarmUp) -> RingConfig {
+        RingConfig {
+            kind: RingKind::Cache,
+            warm_up,
+            soak_ms: 0,
+            grace_ms: 0,
+            ..Self::config(slot_bits, rf)
         }
     }
 
@@ -108,7 +121,9 @@ impl World {
             let checksum = stub_checksum(&snapshot);
             self.state.note_checksum(ring, checksum);
             self.twin.note_checksum(ring, checksum);
-            self.history.push(snapshot);
+            if *ring == self.ring {
+                self.history.push(snapshot);
+            }
         }
         if matches!(effect.outcome, Outcome::Rejected(_)) {
             let mut same = self.state.clone();
@@ -170,6 +185,19 @@ impl World {
         };
         assert_eq!(foreseen, answered, "check and apply disagree");
         answered
+    }
+
+    /// Another ring, of which nothing else is wanted.
+    pub fn create(&mut self, name: &str, config: RingConfig) -> Result<(), Rejection> {
+        let command = RingCommand::Create {
+            config,
+            accept: false,
+        };
+        let ring = RingName::new(name).unwrap();
+        match self.apply(None, Command::Ring { ring, command }) {
+            Outcome::Applied(_) => Ok(()),
+            Outcome::Rejected(rejection) => Err(rejection),
+        }
     }
 
     /// Starts a node's agent with an empty directory and greets it.

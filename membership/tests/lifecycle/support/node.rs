@@ -30,6 +30,12 @@ pub struct Node {
     verify: Vec<Slot>,
     /// On its disk; 0: it does not say.
     pub free_bytes: u64,
+    /// Its ring is a cache: what was not copied is a miss.
+    cache: bool,
+    /// It copies nothing.
+    pub slow: bool,
+    /// Its hits of 1,000 lookups in the running session.
+    pub hits: Option<u16>,
 }
 
 /// What each range weighs.
@@ -56,6 +62,9 @@ impl Node {
             last_session: SessionId(0),
             verify: Vec::new(),
             free_bytes: 0,
+            cache: false,
+            slow: false,
+            hits: None,
         }
     }
 
@@ -89,6 +98,7 @@ impl Node {
         self.view = Some(snapshot.clone());
         self.adopted = snapshot.epoch;
         let session = snapshot.transition.as_ref().map(|t| SessionId::from(t.id));
+        self.cache = ring.config.is_cache();
         if let Some(me) = self.handle() {
             for slot in snapshot.layout.slots.slots() {
                 self.adopt_slot(slot, me, snapshot, session, first);
@@ -133,7 +143,7 @@ impl Node {
         {
             let key = (session, slot);
             if step == Step::Switched {
-                if self.staging.remove(&key) == Some(true) {
+                if self.staging.remove(&key) == Some(true) || self.cache {
                     self.live.insert(slot);
                 }
             } else if step == Step::FlippingBack {
@@ -142,7 +152,7 @@ impl Node {
                 }
             } else {
                 let copied = self.staging.entry(key).or_insert(false);
-                *copied |= step >= Step::Copying;
+                *copied |= step >= Step::Copying && !self.slow;
             }
         } else if listed && sets.step.is_none() {
             if self.staging.remove(&(self.last_session, slot)) == Some(true) {
@@ -195,6 +205,7 @@ impl Node {
                 bytes: RANGE.bytes * ranges,
                 keys: RANGE.keys * ranges,
             }),
+            hits: self.hits.map(|hits| (self.last_session, hits)),
             ..Report::default()
         };
         report.sealed.clone_from(&self.sealed);

@@ -69,7 +69,9 @@ impl Promises {
                 }
                 if was.step != is.step && is.step == Step::Switched {
                     self.switches += 1;
-                    evidence(ring, nodes);
+                    if !ring.config.is_cache() {
+                        evidence(ring, nodes);
+                    }
                 }
             }
             (Some(was), None) if was.step != Step::Switched => {
@@ -107,6 +109,9 @@ impl Promises {
             && old.retained != ring.retained
         {
             self.permits += 1;
+            if ring.config.is_cache() {
+                return;
+            }
             for slot in &copies.slots {
                 for handle in ring.slots.list(*slot) {
                     let member = ring.by_handle(*handle).unwrap();
@@ -230,6 +235,11 @@ fn owners(
     if !old.founded {
         return;
     }
+    let step = |ring: &RingState| ring.transition.as_ref().map(|transition| transition.step);
+    // A cache needs no seal: its owners may change with the lists.
+    let switches = ring.config.is_cache()
+        && step(old) != step(ring)
+        && matches!(step(ring), Some(Step::Switched | Step::FlippingBack));
     let mut changed = false;
     for slot in ring.slots.slots() {
         let (was, is) = (old.sets(slot).owner(), ring.sets(slot).owner());
@@ -241,12 +251,15 @@ fn owners(
             );
             continue;
         }
-        changed = true;
+        changed |= !switches;
         assert_eq!(
             ring.reigns[slot.index()],
             ring.epoch,
             "ONE-OWNER: a new owner, a new reign"
         );
+        if ring.config.is_cache() {
+            continue;
+        }
         let Some(wave) = &old.wave else {
             panic!("ONE-OWNER: slot {slot} without a wave")
         };
