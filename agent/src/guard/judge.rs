@@ -1,6 +1,6 @@
 //! The rules of admission, each over one view: pure.
 
-use annulus_ring::{Epoch, Generation, Handle, Slot, Step};
+use annulus_ring::{Epoch, Generation, Slot, Step};
 
 use super::{
     Admission, EpochGuard, Group, Intent, Refusal, ReplicaStamp, SourceStamp, Stamp, flight::Token,
