@@ -1,4 +1,4 @@
-//! Constraints of changes that make nobody come or go by itself: zones and pins.
+//! Constraints of changes that make nobody come or go by itself: zones, quorums, pins.
 
 use annulus_ring::{NodeId, Replication, ReplicationError, Slot, Zone};
 

@@ -216,9 +216,9 @@ async fn each_list_needs_its_own_w() {
     };
     for (step, needs, confirmations) in [
         (Step::Verified, &[2][..], 2),
-        (Step::Joint, &[2, 3], 2),
-        (Step::Switched, &[2, 3], 3),
-        (Step::FlippingBack, &[2, 3], 2),
+        (Step::Joint, &[2, 3][..], 2),
+        (Step::Switched, &[2, 3][..], 3),
+        (Step::FlippingBack, &[2, 3][..], 2),
     ] {
         let guard = of(step);
         for slot in [SLOT, OTHER] {
