@@ -6,6 +6,7 @@ use annulus_proto::v1::{self, admin_client::AdminClient};
 use annulus_tests::{
     cluster::{Cluster, RingPlan, SOON},
     command,
+    files::copy_dir,
     wait::until,
 };
 
@@ -289,19 +290,4 @@ async fn says(cluster: &Cluster, node: &str, words: &[&str]) {
         if said { Ok(()) } else { Err(process.tail()) }
     })
     .await;
-}
-
-fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to).expect("a directory of the test");
-    for entry in std::fs::read_dir(from)
-        .expect("a directory of the test")
-        .flatten()
-    {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_dir(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).expect("a file of the test");
-        }
-    }
 }

@@ -27,6 +27,7 @@ struct Heard {
     welcome: Option<v1::Welcome>,
     leader: Option<v1::LeaderAt>,
     refused: Option<v1::LinkRefused>,
+    view: Option<v1::View>,
     renewed: u64,
     ended: bool,
 }
@@ -112,7 +113,8 @@ impl Liar {
                     Some(to_agent::Message::Leader(leader)) => heard.leader = Some(leader),
                     Some(to_agent::Message::Refused(refused)) => heard.refused = Some(refused),
                     Some(to_agent::Message::RenewAck(ack)) => heard.renewed = ack.seq,
-                    Some(to_agent::Message::View(_) | to_agent::Message::Directive(_)) | None => {}
+                    Some(to_agent::Message::View(view)) => heard.view = Some(view),
+                    Some(to_agent::Message::Directive(_)) | None => {}
                 });
             }
             say.send_modify(|heard| heard.ended = true);
@@ -163,6 +165,17 @@ impl Liar {
             heard.renewed >= seq,
             "the leader closed the link: {heard:?}"
         );
+    }
+
+    /// The epoch that began the reign of a slot's owner, by the newest view that it was shown.
+    ///
+    /// # Panics
+    /// If it was shown none yet.
+    #[must_use]
+    pub fn reign(&self, slot: u32) -> u64 {
+        let heard = self.heard.borrow();
+        let view = heard.view.as_ref().expect("a view was waited for");
+        view.reigns[slot as usize]
     }
 
     async fn send(&self, message: from_agent::Message) {

@@ -14,6 +14,7 @@
 
 pub mod cluster;
 pub mod command;
+pub mod files;
 pub mod history;
 pub mod ledger;
 pub mod liar;

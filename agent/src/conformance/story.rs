@@ -114,6 +114,9 @@ pub(super) const STORY: &[Call] = &[
     call("drop_staging", |store| store.drop_staging(ABORTED)),
 ];
 
+/// Keys and values.
+type Shown = Vec<(Bytes, Option<Bytes>)>;
+
 /// One copy as the agent sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
@@ -122,7 +125,7 @@ struct Seen {
     /// None where the store says that it is pending.
     digest: Option<DigestAt>,
     /// Of a live copy: keys with a value, and how many are counted.
-    shown: Option<(Vec<(Bytes, Option<Bytes>)>, u64)>,
+    shown: Option<(Shown, u64)>,
 }
 
 /// All that a store shows of its copies.

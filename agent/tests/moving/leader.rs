@@ -46,6 +46,8 @@ pub struct Script {
     pub last_changes: Vec<u64>,
     /// Id, step, and N of slot 0.
     pub transition: Option<(u64, Step, Vec<&'static str>)>,
+    /// N of slot 1, where it moves too.
+    pub other: Option<Vec<&'static str>>,
     pub view: Option<v1::View>,
     pub directives: BTreeMap<String, v1::Directive>,
     pub aborted_births: BTreeSet<Bytes>,
@@ -82,6 +84,7 @@ impl Leader {
             reigns: vec![0; 2],
             last_changes: vec![0; 2],
             transition: None,
+            other: None,
             view: None,
             directives: BTreeMap::new(),
             aborted_births: BTreeSet::new(),
@@ -172,7 +175,7 @@ impl Leader {
             })
             .collect();
         members.sort_by(|one, other| one.node_id.cmp(&other.node_id));
-        let snapshot = Snapshot {
+        let mut snapshot = Snapshot {
             format: annulus_ring::snapshot::FORMAT,
             cluster_id: ClusterId(CLUSTER),
             ring: RingName::new("r").unwrap(),
@@ -205,6 +208,12 @@ impl Leader {
                     }],
                 }),
         };
+        if let (Some(running), Some(list)) = (&mut snapshot.transition, &script.other) {
+            running.target.push(SlotChange {
+                slot: Slot(1),
+                to: list.iter().map(|node| handle(node)).collect(),
+            });
+        }
         let encoded = annulus_proto::snapshot::encode(&snapshot);
         script.previous = encoded.checksum;
         script.view = Some(v1::View {
@@ -224,6 +233,9 @@ impl Leader {
             script.transition = Some((id, step, list.to_vec()));
             if step.changes_sets() {
                 script.last_changes[0] = script.epoch;
+                if script.other.is_some() {
+                    script.last_changes[1] = script.epoch;
+                }
             }
         })
     }

@@ -7,6 +7,8 @@
 
 use annulus_ring::Slot;
 
+mod c50_clean_up;
+mod c52_missing_data;
 mod cache;
 mod failover;
 mod hand_over;

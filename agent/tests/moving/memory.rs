@@ -54,6 +54,7 @@ impl Area {
 #[derive(Default)]
 pub struct MemoryStore {
     areas: Mutex<BTreeMap<(Slot, Copy), Area>>,
+    broken: Mutex<Option<Slot>>,
 }
 
 impl MemoryStore {
@@ -106,7 +107,36 @@ impl MemoryStore {
     pub fn image(&self) -> Self {
         Self {
             areas: Mutex::new(self.areas().clone()),
+            ..Self::default()
         }
+    }
+
+    /// Alters the value of one record and keeps its key and version.
+    pub fn alter(&self, slot: Slot, copy: Copy) -> bool {
+        let mut areas = self.areas();
+        let first = areas
+            .get_mut(&(slot, copy))
+            .and_then(|area| area.versions.values_mut().next());
+        first.is_some_and(|(_, value)| {
+            *value = Some(Bytes::from_static(b"altered"));
+            true
+        })
+    }
+
+    /// Adds a record that the owner never had, below everything else.
+    pub fn slip_in(&self, slot: Slot, copy: Copy) -> bool {
+        let mut areas = self.areas();
+        let Some(area) = areas.get_mut(&(slot, copy)) else {
+            return false;
+        };
+        let extra = (Bytes::from_static(b"extra"), Some(Bytes::new()));
+        let oldest = Position::new(Epoch(1), 1);
+        area.versions.insert(oldest, extra).is_none()
+    }
+
+    /// From now on nothing can be stored for this slot, or for none.
+    pub fn break_slot(&self, slot: Option<Slot>) {
+        *self.broken.lock().unwrap() = slot;
     }
 
     pub fn forget_everything(&self) {
@@ -200,6 +230,12 @@ impl RangeStore for MemoryStore {
         records: Vec<Record>,
         through: Option<Position>,
     ) -> Result<(), StoreError> {
+        if *self.broken.lock().unwrap() == Some(slot) {
+            return Err(StoreError::Backend {
+                doing: "merging a record",
+                source: "no space left on device".into(),
+            });
+        }
         self.with(slot, copy, |area| {
             for record in records {
                 area.versions
