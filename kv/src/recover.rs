@@ -73,6 +73,11 @@ impl Node {
             self.hold(write, admission.own);
         }
         self.send(&open_ends);
+        // As with new writes: the swap's own round of stamping may have passed before they were
+        // pending.
+        if admission.outdated() {
+            open_ends.iter().for_each(|write| self.restamp(write));
+        }
         if !open_ends.is_empty() {
             tracing::debug!(epoch = %admission.epoch, %slot, %reign, records = open_ends.len(),
                 "records that may not be acknowledged are sent again");

@@ -60,6 +60,12 @@ pub(crate) enum StepError {
     Join(#[from] tokio::task::JoinError),
 }
 
+/// How often it is said what an epoch waits for here.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// What an adopted view waits for before it is acked: slots that it changed, and its `seq`.
+type Waits = (Vec<Slot>, u64);
+
 /// `Send` only, so the loop borrows itself mutably across every await.
 type Wait<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -78,6 +84,7 @@ pub(crate) struct Adopter {
     /// The newest directive, whether or not its epoch is adopted.
     directive: Option<Arc<Directive>>,
     drain: Option<Wait<()>>,
+    drains: Waits,
     quiet: Option<Wait<Wave>>,
     /// A refusal that is durable and obeyed, and drains.
     fencing: Option<Wait<u64>>,
@@ -102,6 +109,7 @@ impl Adopter {
             gone: BTreeMap::new(),
             directive: None,
             drain: None,
+            drains: Waits::default(),
             quiet: None,
             fencing: None,
             retry: None,
@@ -115,6 +123,8 @@ impl Adopter {
         mut orders: mpsc::Receiver<Order>,
     ) {
         let stop = self.shared.stop.clone();
+        let mut stuck = tokio::time::interval_at(tokio::time::Instant::now() + STUCK, STUCK);
+        stuck.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             // Biased, so that a simulated run is the same twice; orders are rare.
             let done = tokio::select! {
@@ -143,6 +153,10 @@ impl Adopter {
                 wave = ready(&mut self.quiet) => {
                     self.quiet = None;
                     self.sealed(wave).await
+                }
+                _ = stuck.tick() => {
+                    self.say_what_is_stuck();
+                    Ok(())
                 }
                 () = ready(&mut self.retry) => {
                     self.retry = None;
@@ -298,6 +312,7 @@ impl Adopter {
         debug!(epoch = %view.epoch(), step = ?adopted.step(), "view adopted, draining");
         // Everything that changed since the last ack, also under views that were skipped.
         let changed = plan::changed_since(view, known.adopted);
+        self.drains = (changed.clone(), adopted.seq);
         self.drain = Some(Box::pin(self.shared.guard.drained(changed, adopted.seq)));
         let was_member = self
             .current
@@ -372,6 +387,20 @@ impl Adopter {
             self.remember(|known| known.held = true).await?;
         }
         Ok(plan.unheld)
+    }
+
+    /// An epoch that is not acked holds up everybody: which ranges it waits for is worth a line.
+    fn say_what_is_stuck(&self) {
+        let (slots, seq) = &self.drains;
+        if self.drain.is_none() {
+            return;
+        }
+        let slots = self.shared.guard.not_drained(slots, *seq);
+        if !slots.is_empty() {
+            let (epoch, acked) = (self.epoch(), self.acked());
+            let some = &slots[..slots.len().min(8)];
+            warn!(%epoch, %acked, count = slots.len(), ?some, "requests of before are still in flight");
+        }
     }
 
     /// Swaps the guard's view, under the seals in force.

@@ -135,6 +135,15 @@ impl Flight {
         }
     }
 
+    /// Slots with a request in flight that a view before `seq` admitted.
+    pub(super) fn older(&self, slots: &[Slot], seq: u64) -> Vec<Slot> {
+        let table = self.table.load_full();
+        let slots = slots.iter().copied();
+        slots
+            .filter(|slot| !table.none(*slot, |tag| tag.seq < seq))
+            .collect()
+    }
+
     /// Done when no token that `waits_for` names is left on the slots.
     pub(super) fn landed<F: Fn(Tag) -> bool + Send>(
         self: &Arc<Self>,

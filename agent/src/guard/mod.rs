@@ -312,6 +312,11 @@ impl EpochGuard {
         self.inner.flight.landed(slots, move |tag| tag.seq < seq)
     }
 
+    /// What [`Self::drained`] still waits for.
+    pub(crate) fn not_drained(&self, slots: &[Slot], seq: u64) -> Vec<Slot> {
+        self.inner.flight.older(slots, seq)
+    }
+
     /// Done when no write or exact read is in flight on `slots`. Ends only where no new one is
     /// admitted: after a view with seals on them was adopted.
     pub fn quiet(&self, slots: Vec<Slot>) -> impl Future<Output = ()> + Send + use<> {
