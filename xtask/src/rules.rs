@@ -197,8 +197,14 @@ const RULES: &[Rule] = &[
     rule(
         "never-restamped",
         "a write refused for its age is stamped anew",
+        &MOVING,
+        "stories::f14_a_write_refused_for_its_age_blocks_no_barrier",
+    ),
+    rule(
+        "never-restamped",
+        "the same, in the reference store",
         &KV,
-        "tests::stories::f14_a_write_refused_for_its_age_blocks_no_barrier",
+        "tests::paths::a_write_in_flight_is_stamped_anew_and_needs_both_lists",
     ),
 ];
 
