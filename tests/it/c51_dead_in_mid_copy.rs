@@ -14,28 +14,29 @@ use annulus_tests::{
 };
 use futures::{StreamExt, stream};
 
-const RING: &str = "midcopy";
-const GUEST: &str = "n4";
+pub(crate) const RING: &str = "midcopy";
+pub(crate) const GUEST: &str = "n4";
 /// Bytes a second from each source: the copy takes some seconds.
 const THROTTLE: u64 = 20_000;
 const FILLED: usize = 300;
 
-struct Scene {
-    cluster: Cluster,
-    timeline: Timeline,
-    load: Load,
+/// A ring with some data, and a guest that copies slowly.
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    pub(crate) timeline: Timeline,
+    pub(crate) load: Load,
     kv: KvClient,
 }
 
 impl Scene {
-    async fn start(nodes: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start(nodes: &[(&str, &str)], throttle: u64) -> Self {
         let mut cluster = Cluster::start(crate::BINARY).await;
         cluster.founded_ring(RingPlan::small(RING), nodes).await;
         cluster.add_node(&NodePlan {
             ring: RING,
             name: GUEST,
             zone: "z1",
-            throttle: Some(THROTTLE),
+            throttle: Some(throttle),
             ..NodePlan::default()
         });
         cluster.registered(RING, &[GUEST]).await;
@@ -72,7 +73,7 @@ impl Scene {
     }
 
     /// Joins the guest and waits until it has some copies, and not all. Gives the change's number.
-    async fn half_copied(&self) -> u64 {
+    pub(crate) async fn half_copied(&self) -> u64 {
         let change = self.cluster.change("join", RING, GUEST).await;
         until(CHANGE, "some copies", || async {
             let show = self.cluster.show(RING).await;
@@ -89,7 +90,7 @@ impl Scene {
         change
     }
 
-    async fn waits_for(&self, words: &[&str]) {
+    pub(crate) async fn waits_for(&self, words: &[&str]) {
         until(CHANGE, format!("status to say {words:?}"), || async {
             let show = self.cluster.show(RING).await;
             let waits = show["transition"]["waiting_for"].to_string();
@@ -103,11 +104,11 @@ impl Scene {
     }
 
     /// The guest serves nothing before the switch.
-    fn guest_serves(&self) -> bool {
+    pub(crate) fn guest_serves(&self) -> bool {
         serves(&self.timeline.snapshot(), GUEST)
     }
 
-    async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         let outcome = self.load.stop().await;
         println!("load: {}", outcome.figures());
         outcome.read_everything_back().await;
@@ -137,7 +138,7 @@ fn serves(snapshot: &Snapshot, node: &str) -> bool {
 async fn c51_a_source_that_dies_for_good_is_replaced_and_the_join_ends() {
     let _alone = crate::heavy().await;
     let nodes = [("n1", "z1"), ("n2", "z2"), ("n3", "z3"), ("n5", "z2")];
-    let mut scene = Scene::start(&nodes).await;
+    let mut scene = Scene::start(&nodes, THROTTLE).await;
     let join = scene.half_copied().await;
     let owners = scene.timeline.snapshot();
     let dead = NodeId::new("n2").expect("a name");
@@ -179,7 +180,7 @@ async fn c51_a_source_that_dies_for_good_is_replaced_and_the_join_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c51_a_target_that_restarts_goes_on_also_under_another_leader() {
     let _alone = crate::heavy().await;
-    let mut scene = Scene::start(&[("n1", "z1"), ("n2", "z2"), ("n3", "z3")]).await;
+    let mut scene = Scene::start(&[("n1", "z1"), ("n2", "z2"), ("n3", "z3")], THROTTLE).await;
     let join = scene.half_copied().await;
     let session = |snapshot: &Snapshot| snapshot.transition.as_ref().map(|running| running.id);
     let before = session(&scene.timeline.snapshot());
@@ -205,7 +206,7 @@ async fn c51_a_target_that_restarts_goes_on_also_under_another_leader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c51_a_target_that_lost_its_disk_is_not_believed_and_its_join_is_withdrawn() {
     let _alone = crate::heavy().await;
-    let mut scene = Scene::start(&[("n1", "z1"), ("n2", "z2"), ("n3", "z3")]).await;
+    let mut scene = Scene::start(&[("n1", "z1"), ("n2", "z2"), ("n3", "z3")], THROTTLE).await;
     let join = scene.half_copied().await;
     let before = scene.timeline.snapshot();
     let node = scene.cluster.nodes.get_mut(GUEST).expect("added");

@@ -13,6 +13,7 @@ mod c21_killed_together;
 mod c25_alone;
 mod c51_dead_in_mid_copy;
 mod c52_words_without_data;
+mod c53_write_load;
 mod c55_sick_cluster;
 mod failover;
 mod frozen_clients;

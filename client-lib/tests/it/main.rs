@@ -8,6 +8,7 @@
 mod admin;
 mod damage;
 mod disk;
+mod own_ring;
 mod rings;
 mod router;
 mod stub;

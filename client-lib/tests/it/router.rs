@@ -1,4 +1,5 @@
-//! C42 and C47, step 1, with stub data nodes: closures that answer as the case says.
+//! C42 and C47, step 1 (the other steps are in `watch`), with stub data nodes: closures that answer
+//! as the case says.
 
 use std::{
     collections::BTreeSet,

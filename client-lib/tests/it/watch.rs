@@ -155,6 +155,49 @@ async fn c47_dead_endpoints_cost_no_more_than_the_connect_timeout() {
     }
 }
 
+/// C47, step 4: whoever comes back is asked again, each of the ten times.
+#[tokio::test]
+async fn c47_a_server_that_restarts_is_not_shunned_for_good() {
+    let greeting = |_: &v1::WatchRequest, _: usize| vec![Event::Full(bytes(1))];
+    let mut stubs = Vec::new();
+    for _ in 0..3 {
+        stubs.push(Stub::start(greeting).await);
+    }
+    let endpoints: Vec<String> = stubs.iter().map(Stub::endpoint).collect();
+    let clients: Vec<_> = (0..4)
+        .map(|seed| {
+            let endpoints = endpoints.iter().map(String::as_str);
+            builder(endpoints).seed(seed).connect_lazy().unwrap()
+        })
+        .collect();
+    for client in &clients {
+        at_epoch(client, 1).await;
+    }
+    for round in 0..10 {
+        let place = round % stubs.len();
+        stubs[place].stop();
+        let listener = loop {
+            // The old one closes when its task is gone.
+            match tokio::net::TcpListener::bind(&endpoints[place]).await {
+                Ok(listener) => break listener,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        stubs[place] = Stub::listen(listener, greeting);
+        until("the restarted server has a stream", || {
+            let others = stubs.iter().enumerate();
+            others
+                .filter(|(at, _)| *at != place)
+                .for_each(|(_, stub)| stub.hang_up());
+            !stubs[place].requests().is_empty()
+        })
+        .await;
+    }
+    for client in &clients {
+        assert!(client.lookup(b"key").is_ok(), "lookups go on throughout");
+    }
+}
+
 #[tokio::test]
 async fn c47_a_client_that_starts_first_finds_the_server_later() {
     let place = nobody();
