@@ -158,7 +158,16 @@ async fn a_running_ring_is_changed_by_operators_and_says_what_it_refuses() {
     let answer = within("convert", admin.convert_ring(convert)).await;
     refused(answer, "OtherCoordinates", Code::FailedPrecondition);
 
-    // By steps: the last change of the row is the drain.
+    // By steps: the last change of the row is the drain. A weight of 1 has no part to give up.
+    let weight = v1::SetWeightRequest {
+        request_id: fresh_id(),
+        ring: "r".to_owned(),
+        node: "d".to_owned(),
+        weight: 4,
+        ..v1::SetWeightRequest::default()
+    };
+    let heavier = within("weight", admin.set_weight(weight)).await;
+    done(&cluster, heavier).await;
     let drain = v1::DrainNodeRequest {
         request_id: fresh_id(),
         ..drain
@@ -168,6 +177,8 @@ async fn a_running_ring_is_changed_by_operators_and_says_what_it_refuses() {
     let last = ring.changes.iter().rev().take(2);
     let kinds: Vec<_> = last.map(|change| change.kind.as_str()).collect();
     assert_eq!(kinds, ["drain", "weight"]);
+    let weights = ring.changes.iter().filter(|change| change.kind == "weight");
+    assert_eq!(weights.count(), 2, "the one asked for, and the row's");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

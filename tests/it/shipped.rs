@@ -77,7 +77,7 @@ fn every_command_and_option_of_the_readme_exists() {
     for command in commands {
         let words: Vec<&str> = command.split_whitespace().skip(1).collect();
         // One or two words name the command; what follows are values and options.
-        let two = ["cluster", "ring", "node", "kv"].contains(&words[0]);
+        let two = ["cluster", "ring", "node", "kv", "plan", "explain", "zone"].contains(&words[0]);
         let help = help(&words[..if two { 2 } else { 1 }]);
         for option in words.iter().filter(|word| word.starts_with("--")) {
             assert!(

@@ -166,12 +166,14 @@ pub(super) fn parse_area(row: &[u8]) -> Option<Area> {
     if row.len() > FORKLESS_ROW_BYTES {
         area.fork = parse_position(row, FORKLESS_ROW_BYTES)?;
     }
-    if row.len() > UNCOUNTED_ROW_BYTES {
-        area.size = Some(Held {
+    area.size = if row.len() > UNCOUNTED_ROW_BYTES {
+        Some(Held {
             bytes: be64(row, UNCOUNTED_ROW_BYTES)?,
             keys: be64(row, UNCOUNTED_ROW_BYTES + 8)?,
-        });
-    }
+        })
+    } else {
+        None
+    };
     Some(area)
 }
 
