@@ -378,11 +378,18 @@ fn pairs(
             }
         }
         if missing > 0 {
-            let what = Missing::Ranges(missing, barrier.proof);
-            gaps.push(Gap {
-                node: gainer.clone(),
-                what,
+            // One word for a node, however many sources its ranges come from.
+            let said = gaps.iter_mut().find_map(|gap| match &mut gap.what {
+                Missing::Ranges(count, _) if gap.node == *gainer => Some(count),
+                _ => None,
             });
+            match said {
+                Some(count) => *count += missing,
+                None => gaps.push(Gap {
+                    node: gainer.clone(),
+                    what: Missing::Ranges(missing, barrier.proof),
+                }),
+            }
         }
         evidence.pairs.push(PairEvidence {
             source: source.clone(),
