@@ -16,6 +16,7 @@
 //! Read on in [`command`] (what may be asked), [`state`] (what is known), `decide` (the rules),
 //! [`mod@due`] (the leader's next step).
 
+mod bait;
 pub mod command;
 mod decide;
 pub mod due;

@@ -19,6 +19,11 @@ const PROCESSES: Suite = Suite {
     package: "annulus-tests",
     filters: &["main_job::switch"],
 };
+/// The seeded model of the state machine: a rule of `decide` that is left out breaks a promise.
+const MODEL: Suite = Suite {
+    package: "annulus-membership",
+    filters: &["every_promise_holds"],
+};
 /// The log store under simulated power cuts.
 const POWER_CUTS: Suite = Suite {
     package: "annulus-control-plane",
@@ -47,6 +52,91 @@ const BAITS: &[Bait] = &[
         what: "an append is answered before it is on disk",
         suite: &POWER_CUTS,
     },
+    Bait {
+        name: "evidence-of-any-life",
+        what: "a step is entered on the word of another incarnation",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "evidence-of-any-session",
+        what: "a step is entered on the word of another session",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "evidence-of-any-epoch",
+        what: "a step is entered though a node has not acked its epoch",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "evidence-of-unequal-roots",
+        what: "a step is entered though source and gainer do not agree",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "step-before-hand-over",
+        what: "writes to gainers begin while an owner that leaves still owns",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "end-before-soak",
+        what: "the old lists are given up before the soak is over",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "end-without-losers",
+        what: "the old lists are given up before every loser refuses reads of them",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "abort-without-flip-back",
+        what: "a switched transition is aborted in one entry",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "wave-over-a-wave",
+        what: "a hand-over wave begins while another runs",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "hand-over-of-any-reign",
+        what: "F of an older reign ends a wave",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "hand-over-not-held",
+        what: "a wave ends though the successor lacks what the owner sealed",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "permit-in-grace",
+        what: "a retained copy is deleted in its grace",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "permit-on-old-proof",
+        what: "a retained copy is deleted on proof from before it was one",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "permit-of-the-last",
+        what: "a retained copy is deleted with too few copies elsewhere",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "target-led-by-anyone",
+        what: "a range is to be led by a node that never held it",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "drain-below-rf",
+        what: "a drain leaves fewer nodes than rf",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "request-done-again",
+        what: "a repeated request id is carried out again",
+        suite: &MODEL,
+    },
 ];
 
 /// One line of the table.
@@ -72,7 +162,7 @@ pub fn run(only: Option<&str>) -> Result<()> {
         bail!("no bait {name:?}; known: {}", known.join(", "));
     }
     let mut rows = Vec::new();
-    for suite in [&PROCESSES, &POWER_CUTS] {
+    for suite in [&MODEL, &PROCESSES, &POWER_CUTS] {
         let baits: Vec<&Bait> = BAITS
             .iter()
             .filter(|bait| bait.suite.package == suite.package)
