@@ -143,14 +143,10 @@ impl Coverage {
     }
 
     pub fn rejection(&mut self, rejection: &Rejection) {
-        let name = match rejection {
-            Rejection::BadTarget { reason, .. } => with_fault("BadTarget", reason),
-            Rejection::Evidence { reason } => with_fault("Evidence", reason),
-            Rejection::BadWave { reason, .. } => with_fault("BadWave", reason),
-            Rejection::NotPermitted { reason, .. } => with_fault("NotPermitted", reason),
-            other => variants::name(other),
-        };
-        *self.rejections.entry(name).or_default() += 1;
+        *self
+            .rejections
+            .entry(rejection_name(rejection))
+            .or_default() += 1;
     }
 
     pub fn entry(&mut self, seen: &Seen<'_>) {
@@ -362,6 +358,17 @@ fn edge(edges: &mut BTreeMap<Edge, u64>, from: &str, by: &str, to: &str) {
 
 fn with_fault(rejection: &str, fault: &impl std::fmt::Debug) -> String {
     format!("{rejection}/{}", variants::name(fault))
+}
+
+/// Its name, and that of its fault, if it has one.
+pub fn rejection_name(rejection: &Rejection) -> String {
+    match rejection {
+        Rejection::BadTarget { reason, .. } => with_fault("BadTarget", reason),
+        Rejection::Evidence { reason } => with_fault("Evidence", reason),
+        Rejection::BadWave { reason, .. } => with_fault("BadWave", reason),
+        Rejection::NotPermitted { reason, .. } => with_fault("NotPermitted", reason),
+        other => variants::name(other),
+    }
 }
 
 /// Names of all rejections, those with a fault once per fault.

@@ -69,7 +69,7 @@ impl Episode {
     /// A ring and its agents; mostly it is founded at once.
     fn begins(&mut self) {
         let chance = &mut self.chance;
-        let rf = [3, 3, 3, 3, 3, 3, 2, 2, 2, 1, 5][chance.usize(..11)];
+        let rf: u8 = [3, 3, 3, 3, 3, 3, 2, 2, 2, 1, 5][chance.usize(..11)];
         let bits = [2, 2, 3, 3, 3, 4, 5, 1][chance.usize(..8)];
         let (w, r) = match chance.u8(..4) {
             0 => (rf, 1),
@@ -97,7 +97,17 @@ impl Episode {
             self.say("found accept n0 n1");
         }
         if !is_founded {
+            self.say("found strict n0 n1");
             self.draw(40);
+            if zones < usize::from(rf) {
+                self.say("found strict");
+            }
+        }
+        if weightless && is_founded {
+            // Joins are collected, and taken by a founding that names nobody.
+            self.say("join n2");
+            self.say("join n3");
+            self.say("found strict");
         }
         let names: Vec<String> = (0..founders).map(|at| format!("n{at}")).collect();
         self.say(&format!("found accept {}", names.join(" ")));

@@ -7,7 +7,7 @@ use annulus_membership::Outcome;
 use annulus_ring::Step;
 
 use super::{
-    coverage::{Coverage, Edge},
+    coverage::{Coverage, Edge, rejection_name},
     episode, moves, verb,
     world::World,
 };
@@ -86,7 +86,6 @@ const TRIED: &[&str] = &[
     "resume",
     "hold an audit",
     "unhold",
-    "found accept n4",
 ];
 
 /// The world of the story at a step, everybody having said everything; 0: nothing moves yet.
@@ -130,7 +129,7 @@ fn tried(step: Option<Step>, line: &str) -> String {
     verb::Move::parse(line).unwrap().act(&mut world);
     match &world.last {
         None => "-".to_owned(),
-        Some(Outcome::Rejected(rejection)) => rejection.name(),
+        Some(Outcome::Rejected(rejection)) => rejection_name(rejection),
         Some(Outcome::Applied(_)) => {
             let now = world
                 .ring_state()

@@ -118,11 +118,10 @@ impl Node {
         let mut old = self.clone();
         let older = old.aside.take();
         self.start_anew(birth);
-        // The directory that holds data is the one worth keeping.
-        self.aside = if old.is_empty() && older.is_some() {
-            older
-        } else {
-            Some(Box::new(old))
+        // The directory of the younger life is the one worth keeping.
+        self.aside = match older {
+            Some(older) if older.incarnation >= old.incarnation => Some(older),
+            Some(_) | None => Some(Box::new(old)),
         };
     }
 
@@ -276,7 +275,7 @@ impl Node {
                 let Some(head) = head.filter(|_| step >= Step::Copying) else {
                     return;
                 };
-                if staged.damaged && staged.cut < head.cut {
+                if staged.damaged && staged.cut <= head.cut {
                     // The digest at a younger cut differed: once more, from the beginning.
                     *staged = Staged {
                         attempt: staged.attempt + 1,

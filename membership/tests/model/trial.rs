@@ -106,6 +106,6 @@ fn entries_of_a_run_survive_their_serde_form() {
     for number in 0..3 {
         let run = play(5, number, Some(same_after_serde));
         assert_eq!(run.violation, None);
-        assert!(run.coverage.entries > 200);
+        assert!(run.coverage.entries > 20);
     }
 }

@@ -18,7 +18,7 @@ pub const VERBS: &[Verb] = &[
     // A node adopts, does what it is asked, and its report arrives.
     Verb {
         name: "acts",
-        weight: 50,
+        weight: 40,
         draw: any_name,
         act: |world, words| {
             if let Some(id) = words.node(0) {
@@ -28,14 +28,14 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "everybody",
-        weight: 70,
+        weight: 30,
         draw: plain,
         act: |world, _| world.everybody_acts(),
     },
     // The same as `acts`, but the report is on its way.
     Verb {
         name: "says",
-        weight: 26,
+        weight: 30,
         draw: |world, chance| any_name(world, chance).filter(|_| world.mail.len() < ON_ITS_WAY),
         act: |world, words| {
             let letter = words.node(0).and_then(|id| world.node_acts(&id));
@@ -45,7 +45,7 @@ pub const VERBS: &[Verb] = &[
     // delivers LETTER: whichever comes, late and out of order
     Verb {
         name: "delivers",
-        weight: 14,
+        weight: 16,
         draw: any_letter,
         act: |world, words| {
             if let Some(at) = letter(world, words) {
@@ -81,7 +81,7 @@ pub const VERBS: &[Verb] = &[
     // Clients write to whatever a node takes for its own.
     Verb {
         name: "writes",
-        weight: 16,
+        weight: 20,
         draw: any_name,
         act: |world, words| {
             let node = words.node(0).and_then(|id| world.nodes.get_mut(&id));
@@ -104,7 +104,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "dies",
-        weight: 14,
+        weight: 12,
         draw: |world, chance| {
             let dead = world.nodes.values().filter(|node| !node.runs).count();
             (dead < MAX_DEAD).then(|| victim(world, chance))?
@@ -113,7 +113,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "returns",
-        weight: 26,
+        weight: 60,
         draw: |world, chance| {
             let dead: Vec<&NodeId> = world
                 .nodes
@@ -137,7 +137,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "link",
-        weight: 14,
+        weight: 30,
         draw: |world, chance| {
             let apart: Vec<&NodeId> = world
                 .nodes
@@ -158,7 +158,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "unlink",
-        weight: 8,
+        weight: 6,
         draw: any_name,
         act: |world, words| {
             let node = words.node(0).and_then(|id| world.nodes.get_mut(&id));
@@ -173,7 +173,7 @@ pub const VERBS: &[Verb] = &[
     // The disk is emptied: the agent draws a new birth.
     Verb {
         name: "empties",
-        weight: 9,
+        weight: 6,
         draw: any_name,
         act: |world, words| {
             let Some(id) = words.node(0) else { return };
@@ -189,7 +189,7 @@ pub const VERBS: &[Verb] = &[
     // The old disk is put back.
     Verb {
         name: "restores",
-        weight: 12,
+        weight: 30,
         draw: |world, chance| {
             let aside: Vec<&NodeId> = world
                 .nodes

@@ -17,7 +17,11 @@ pub const VERBS: &[Verb] = &[
         name: "forges",
         weight: 75,
         draw: |world, chance| {
-            let all: Vec<&Forgery> = forgeries::all().collect();
+            // Some fit but a few worlds: they come first half of the time.
+            let all: Vec<&Forgery> = match chance.bool() {
+                true => forgeries::rare().collect(),
+                false => forgeries::all().collect(),
+            };
             (0..TRIES).find_map(|_| {
                 let (name, forge) = all[chance.usize(..all.len())];
                 let pick = chance.usize(..1_000);

@@ -1,7 +1,7 @@
 //! What leaders do: the present one, the deposed ones, and what of theirs is still on its way.
 
 use annulus_membership::Outcome;
-use annulus_ring::Availability;
+use annulus_ring::{Availability, Endpoint};
 
 use crate::{
     coverage::Failure,
@@ -15,9 +15,19 @@ const REST: u32 = 3_000;
 pub const VERBS: &[Verb] = &[
     Verb {
         name: "leads",
-        weight: 240,
+        weight: 110,
         draw: plain,
         act: |world, _| {
+            world.leader_acts();
+        },
+    },
+    // A good moment: everybody acts and is heard, then the leader acts.
+    Verb {
+        name: "goes",
+        weight: 330,
+        draw: plain,
+        act: |world, _| {
+            world.everybody_acts();
             world.leader_acts();
         },
     },
@@ -50,8 +60,10 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "deposes",
-        weight: 7,
-        draw: |_, chance| Some(["linked", "linked", "alone"][chance.usize(..3)].to_owned()),
+        weight: 6,
+        draw: |_, chance| {
+            Some(["linked", "linked", "linked", "alone"][chance.usize(..4)].to_owned())
+        },
         act: |world, words| {
             world.failure(Failure::LeaderChanges);
             world.new_leader(words.get(0) == Some("linked"));
@@ -72,7 +84,7 @@ pub const VERBS: &[Verb] = &[
     // clock MS
     Verb {
         name: "clock",
-        weight: 18,
+        weight: 10,
         draw: |_, chance| Some([300, 1_000, 2_500, 6_000][chance.usize(..4)].to_string()),
         act: |world, words| world.now_ms += words.number(0).unwrap_or_default(),
     },
@@ -143,25 +155,22 @@ fn rests(world: &mut World) {
     world.fail("NEVER-STUCK", what);
 }
 
-/// Everybody is back with the directory of its member's life, and nothing stands still.
+/// Everybody is back with the directory of its living registration, and nothing stands still.
 fn mend(world: &mut World) {
     use annulus_membership::RingCommand::{Hold, Pause};
     let ids: Vec<_> = world.nodes.keys().cloned().collect();
     for id in &ids {
-        let life = world
-            .ring_state()
-            .and_then(|ring| ring.members.get(id))
-            .map(|member| member.incarnation);
-        let node = world.nodes.get_mut(id).expect("it is one of them");
+        let registered = world.ring_state().and_then(|ring| ring.registered(id));
+        let life = registered.map(|living| living.incarnation);
+        let (number, node) = (world.fresh_id(), world.nodes.get_mut(id));
+        let Some(node) = node else { continue };
         node.runs = true;
-        let elsewhere = |node: &crate::node::Node| {
-            node.aside
-                .as_ref()
-                .is_some_and(|aside| Some(aside.incarnation) == life)
-        };
-        if life.is_some_and(|life| node.incarnation != life) && elsewhere(node) {
+        let aside = node.aside.as_ref().map(|aside| aside.incarnation);
+        if life.is_some() && aside == life && life != Some(node.incarnation) {
             node.restore();
         }
+        // Whoever was started with another's address is started with one of its own.
+        node.registration.endpoint = Endpoint::new(format!("{id}-{number}:1")).unwrap();
     }
     world.new_leader(true);
     let ring = world.ring_state();

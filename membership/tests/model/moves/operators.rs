@@ -15,7 +15,7 @@ pub const VERBS: &[Verb] = &[
     // join NODE [zone=Z] [weight=W] [layout=EPOCH]
     Verb {
         name: "join",
-        weight: 26,
+        weight: 20,
         draw: |world, chance| {
             let node = match chance.u8(..12) {
                 0 => return Some("nobody".to_owned()),
@@ -151,7 +151,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "resume",
-        weight: 12,
+        weight: 40,
         draw: |world, chance| {
             let is_paused = world.ring_state()?.paused.is_some();
             (is_paused || chance.u8(..8) == 0).then(String::new)
@@ -171,7 +171,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "unhold",
-        weight: 8,
+        weight: 20,
         draw: |world, chance| {
             let is_held = world.ring_state()?.held.is_some();
             (is_held || chance.u8(..8) == 0).then(String::new)

@@ -31,13 +31,30 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
             });
             ensure(had_leave, || {
                 format!("{} deleted without leave", copies.node)
-            })
+            })?;
+            truly_deleted(seen, copies)
         }
         _ => {
             let same = kept(after) >= kept(before) && may_go(after) == may_go(before);
             ensure(same, || "copies went without a permit".to_owned())
         }
     }
+}
+
+/// Nobody takes a copy for deleted that is still on its disk: it would never be deleted.
+fn truly_deleted(seen: &Seen<'_>, copies: &CopySet) -> Result<(), String> {
+    let node = seen.nodes.get(&copies.node);
+    let kept = node
+        .and_then(|node| node.life(copies.incarnation))
+        .and_then(|node| node.kept.get(&copies.session));
+    let mut slots = copies.slots.iter();
+    let still = slots.find(|slot| kept.is_some_and(|kept| kept.contains(slot)));
+    ensure(still.is_none(), || {
+        format!(
+            "{} still keeps slot {still:?}, taken for deleted",
+            copies.node
+        )
+    })
 }
 
 fn of<'a>(ring: &'a RingState, copies: &CopySet) -> Option<&'a RetainedCopies> {

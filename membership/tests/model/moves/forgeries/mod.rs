@@ -25,6 +25,11 @@ pub fn all() -> impl Iterator<Item = &'static Forgery> {
     .flatten()
 }
 
+/// Those that fit but a few worlds.
+pub fn rare() -> impl Iterator<Item = &'static Forgery> {
+    targets::FORGERIES.iter().chain(copies::FORGERIES)
+}
+
 /// One of `all`, by `pick`.
 fn pick_of<T>(all: impl IntoIterator<Item = T>, pick: usize) -> Option<T> {
     let mut all: Vec<T> = all.into_iter().collect();
