@@ -10,6 +10,8 @@ use crate::run::Cargo;
 /// Tests of one package that must notice a bait (libtest filters), and are green without one.
 struct Suite {
     package: &'static str,
+    /// The profile it is built in.
+    profile: &'static str,
     filters: &'static [&'static str],
 }
 
@@ -17,16 +19,19 @@ struct Suite {
 /// bugs every time and in seconds.
 const PROCESSES: Suite = Suite {
     package: "annulus-tests",
+    profile: "dev",
     filters: &["main_job::switch"],
 };
 /// The seeded model of the state machine: a rule of `decide` that is left out breaks a promise.
 const MODEL: Suite = Suite {
     package: "annulus-membership",
+    profile: "model",
     filters: &["every_promise_holds"],
 };
 /// The log store under simulated power cuts.
 const POWER_CUTS: Suite = Suite {
     package: "annulus-control-plane",
+    profile: "dev",
     filters: &["survive_power_cuts", "an_answer_comes_after_a_real_sync"],
 };
 
@@ -182,7 +187,9 @@ pub fn run(only: Option<&str>) -> Result<()> {
 
 fn run_with_each(suite: &Suite, baits: &[&Bait]) -> Result<Vec<Row>> {
     let clean = run_suite(suite, None)?;
-    let Suite { package, filters } = suite;
+    let Suite {
+        package, filters, ..
+    } = suite;
     ensure!(
         clean.passed + clean.failed.len() > 0,
         "{package}: no test matches {filters:?}"
@@ -225,11 +232,19 @@ fn print(rows: &[Row]) {
 }
 
 fn run_suite(suite: &Suite, bait: Option<&str>) -> Result<Outcome> {
-    let Suite { package, filters } = suite;
+    let Suite {
+        package,
+        profile,
+        filters,
+    } = suite;
     eprintln!("-- {package} with {}", bait.unwrap_or("no bait"));
     let start = Instant::now();
-    let mut cargo = Cargo::new(["test", "--package", package, "--features", "bait"])
-        .args(["--no-fail-fast", "--"]);
+    let mut cargo = Cargo::new(["test", "--package", package, "--features", "bait"]).args([
+        "--profile",
+        profile,
+        "--no-fail-fast",
+        "--",
+    ]);
     for filter in *filters {
         cargo = cargo.arg(filter);
     }

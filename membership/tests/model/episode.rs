@@ -16,7 +16,7 @@ use super::{
 const MOVES: usize = 500;
 /// Moves of a world at its limits.
 const CROWDED_MOVES: usize = 45;
-/// Each kind of crowd comes once in so many episodes.
+/// Each kind of rare world comes once in so many episodes.
 const CROWDS: u64 = 600;
 /// What every move costs, in ms of everybody's clock.
 const MOVE_MS: u64 = 100;
@@ -99,9 +99,6 @@ impl Episode {
         if !is_founded {
             self.say("found strict n0 n1");
             self.draw(40);
-            if zones < usize::from(rf) {
-                self.say("found strict");
-            }
         }
         if weightless && is_founded {
             // Joins are collected, and taken by a founding that names nobody.
@@ -110,15 +107,20 @@ impl Episode {
             self.say("found strict");
         }
         let names: Vec<String> = (0..founders).map(|at| format!("n{at}")).collect();
+        if zones < usize::from(rf) {
+            self.say(&format!("found strict {}", names.join(" ")));
+        }
         self.say(&format!("found accept {}", names.join(" ")));
     }
 
     fn crowds(&mut self, kind: u64) {
-        self.say("ring bits=2 rf=3");
-        for at in 0..6 {
-            self.say(&format!("agent n{at} z{} 100", at % 3 + 1));
+        self.say("ring bits=2 rf=3 soak=500 grace=500");
+        let zones = if kind == 3 { 2 } else { 3 };
+        for at in 0..4 {
+            self.say(&format!("agent n{at} z{} 100", at % zones + 1));
         }
-        self.say("found accept n0 n1 n2");
+        self.say("found accept n0 n1 n2 n3");
+        self.say("agent n4 z3 100");
         match kind {
             0 => {
                 self.say("crowds-members");
@@ -128,11 +130,29 @@ impl Episode {
                 self.say("crowds-queue");
                 self.draw_only("weight", CROWDED_MOVES);
             }
-            _ => {
+            2 => {
                 self.say("crowds-rings");
                 self.draw_only("another-ring", CROWDED_MOVES);
             }
+            _ => self.thins_out(),
         }
+    }
+}
+
+impl Episode {
+    /// A new zone comes, one range is left as it is, and somebody would delete a copy of it.
+    fn thins_out(&mut self) {
+        ["hold", "drain n3"].iter().for_each(|line| self.say(line));
+        (0..40).for_each(|_| self.say("goes"));
+        for line in [
+            "unhold",
+            "tick 9000",
+            "join n4",
+            "forges target-that-is-lazy 0",
+        ] {
+            self.say(line);
+        }
+        (0..CROWDED_MOVES).for_each(|pick| self.say(&format!("forges permit-of-the-last {pick}")));
     }
 }
 
@@ -163,7 +183,7 @@ pub fn play(seed: u64, number: u64, planted: Option<Planted>) -> Run {
     };
     episode.world.planted = planted;
     let panicked = catch_unwind(AssertUnwindSafe(|| match number % CROWDS {
-        kind @ 11..14 => episode.crowds(kind - 11),
+        kind @ 11..15 => episode.crowds(kind - 11),
         _ => {
             episode.begins();
             episode.draw(MOVES);

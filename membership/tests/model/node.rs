@@ -113,16 +113,15 @@ impl Node {
         self.aside = aside;
     }
 
-    /// The disk is emptied; somebody kept the old one.
-    pub fn empty_disk(&mut self, birth: Birth) {
+    /// The disk is emptied; somebody kept the directory with the `living` birth, or the last one.
+    pub fn empty_disk(&mut self, birth: Birth, living: Option<Birth>) {
         let mut old = self.clone();
         let older = old.aside.take();
         self.start_anew(birth);
-        // The directory of the younger life is the one worth keeping.
-        self.aside = match older {
-            Some(older) if older.incarnation >= old.incarnation => Some(older),
-            Some(_) | None => Some(Box::new(old)),
-        };
+        let lives = |node: &Self| Some(node.registration.birth) == living;
+        self.aside = older
+            .filter(|older| lives(older) && !lives(&old))
+            .or_else(|| Some(Box::new(old)));
     }
 
     /// The old disk is put back, and this one set aside.

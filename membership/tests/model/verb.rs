@@ -5,8 +5,8 @@
 
 use std::{fmt, sync::OnceLock};
 
-use annulus_membership::ChangeId;
-use annulus_ring::{NodeId, Weight, Zone};
+use annulus_membership::{ChangeId, ChangePhase};
+use annulus_ring::{NodeId, Step, Weight, Zone};
 use fastrand::Rng;
 
 use super::{moves, world::World};
@@ -96,9 +96,26 @@ pub fn draw(world: &World, chance: &mut Rng) -> Move {
     loop {
         let at = chance.u32(..total);
         let (_, verb) = sums[sums.partition_point(|(sum, _)| *sum <= at)];
+        if ["goes", "leads"].contains(&verb.name) && lingers(world) && chance.u8(..3) > 0 {
+            continue;
+        }
         if let Some(words) = (verb.draw)(world, chance) {
             return Move::new(verb, words);
         }
+    }
+}
+
+/// Moments that pass too fast for failures and forgeries to hit them often: they last longer.
+fn lingers(world: &World) -> bool {
+    let Some(ring) = world.ring_state() else {
+        return false;
+    };
+    match &ring.transition {
+        Some(one) => matches!(one.step, Step::Verified | Step::FlippingBack),
+        None => ring
+            .changes
+            .values()
+            .any(|record| record.phase == ChangePhase::Queued),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What happens to data nodes, and to what they say.
 
 use annulus_membership::{Birth, Greeting, Hello, greet};
-use annulus_ring::{Endpoint, Incarnation, MemberState, NodeId, Weight, Zone};
+use annulus_ring::{Endpoint, Incarnation, NodeId, Weight, Zone};
 use fastrand::Rng;
 
-use super::{any_name, any_node, member, transition};
+use super::{any_name, any_node, transition};
 use crate::{
     coverage::Failure,
     verb::{Verb, Words, one_of, plain},
@@ -18,7 +18,7 @@ pub const VERBS: &[Verb] = &[
     // A node adopts, does what it is asked, and its report arrives.
     Verb {
         name: "acts",
-        weight: 40,
+        weight: 24,
         draw: any_name,
         act: |world, words| {
             if let Some(id) = words.node(0) {
@@ -28,14 +28,14 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "everybody",
-        weight: 30,
+        weight: 16,
         draw: plain,
         act: |world, _| world.everybody_acts(),
     },
     // The same as `acts`, but the report is on its way.
     Verb {
         name: "says",
-        weight: 30,
+        weight: 24,
         draw: |world, chance| any_name(world, chance).filter(|_| world.mail.len() < ON_ITS_WAY),
         act: |world, words| {
             let letter = words.node(0).and_then(|id| world.node_acts(&id));
@@ -137,7 +137,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "link",
-        weight: 30,
+        weight: 12,
         draw: |world, chance| {
             let apart: Vec<&NodeId> = world
                 .nodes
@@ -178,10 +178,37 @@ pub const VERBS: &[Verb] = &[
         act: |world, words| {
             let Some(id) = words.node(0) else { return };
             let birth = Birth(world.fresh_id());
+            let living = living(world, &id);
             if let Some(node) = world.nodes.get_mut(&id) {
-                node.empty_disk(birth);
+                node.empty_disk(birth, living);
                 world.reports.unlink(&id);
                 world.failure(Failure::DiskEmptied);
+                world.link(&id);
+            }
+        },
+    },
+    // Whose life is over starts with an empty directory.
+    Verb {
+        name: "renews",
+        weight: 60,
+        draw: |world, chance| {
+            let ring = world.ring_state()?;
+            let is_over = |(id, node): &(&NodeId, &crate::node::Node)| {
+                node.runs && !node.linked && ring.registered(id).is_none()
+            };
+            let over: Vec<_> = world.nodes.iter().filter(is_over).collect();
+            one_of(&over, chance).map(|(id, _)| id.to_string())
+        },
+        act: |world, words| {
+            let Some(id) = words.node(0) else { return };
+            let birth = Birth(world.fresh_id());
+            if living(world, &id).is_some() {
+                return;
+            }
+            if let Some(node) = world.nodes.get_mut(&id) {
+                node.aside = None;
+                node.start_anew(birth);
+                world.reports.unlink(&id);
                 world.link(&id);
             }
         },
@@ -189,7 +216,7 @@ pub const VERBS: &[Verb] = &[
     // The old disk is put back.
     Verb {
         name: "restores",
-        weight: 30,
+        weight: 10,
         draw: |world, chance| {
             let aside: Vec<&NodeId> = world
                 .nodes
@@ -260,6 +287,12 @@ pub const VERBS: &[Verb] = &[
     },
 ];
 
+/// The birth of the directory that is registered now.
+fn living(world: &World, id: &NodeId) -> Option<Birth> {
+    let registered = world.ring_state()?.registered(id)?;
+    Some(registered.birth)
+}
+
 fn any_letter(world: &World, chance: &mut Rng) -> Option<String> {
     let count = world.mail.len();
     (count > 0).then(|| chance.usize(..count).to_string())
@@ -282,7 +315,11 @@ fn victim(world: &World, chance: &mut Rng) -> Option<String> {
         0 => sets.gainers().next(),
         1 => sets.old.first().copied(),
         2 => sets.losers().next(),
-        _ => return member(world, chance, Some(MemberState::Active)).map(|id| id.to_string()),
+        _ => {
+            let apart = |id: &&NodeId| parts(world, id) == [Failure::BystanderDies];
+            let apart: Vec<&NodeId> = world.nodes.keys().filter(apart).collect();
+            return one_of(&apart, chance).map(ToString::to_string);
+        }
     };
     Some(ring.by_handle(handle?)?.node_id.to_string())
 }

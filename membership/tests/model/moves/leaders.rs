@@ -15,7 +15,7 @@ const REST: u32 = 3_000;
 pub const VERBS: &[Verb] = &[
     Verb {
         name: "leads",
-        weight: 110,
+        weight: 60,
         draw: plain,
         act: |world, _| {
             world.leader_acts();
@@ -24,7 +24,7 @@ pub const VERBS: &[Verb] = &[
     // A good moment: everybody acts and is heard, then the leader acts.
     Verb {
         name: "goes",
-        weight: 330,
+        weight: 360,
         draw: plain,
         act: |world, _| {
             world.everybody_acts();
@@ -34,7 +34,7 @@ pub const VERBS: &[Verb] = &[
     // The leader proposes, and the entry is committed later, or never.
     Verb {
         name: "proposes",
-        weight: 12,
+        weight: 20,
         draw: |world, _| (world.parked.len() < ON_ITS_WAY).then(String::new),
         act: |world, _| {
             let command = world.due();
@@ -43,7 +43,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "commits",
-        weight: 12,
+        weight: 26,
         draw: |world, chance| {
             let count = world.parked.len();
             (count > 0).then(|| chance.usize(..count).to_string())
@@ -91,7 +91,7 @@ pub const VERBS: &[Verb] = &[
     // tick MS
     Verb {
         name: "tick",
-        weight: 14,
+        weight: 70,
         draw: |_, chance| Some(chance.u64(1..600).to_string()),
         act: |world, words| world.tick(words.number(0).unwrap_or_default()),
     },
@@ -161,12 +161,12 @@ fn mend(world: &mut World) {
     let ids: Vec<_> = world.nodes.keys().cloned().collect();
     for id in &ids {
         let registered = world.ring_state().and_then(|ring| ring.registered(id));
-        let life = registered.map(|living| living.incarnation);
+        let living = registered.map(|living| living.birth);
         let (number, node) = (world.fresh_id(), world.nodes.get_mut(id));
         let Some(node) = node else { continue };
         node.runs = true;
-        let aside = node.aside.as_ref().map(|aside| aside.incarnation);
-        if life.is_some() && aside == life && life != Some(node.incarnation) {
+        let aside = node.aside.as_ref().map(|aside| aside.registration.birth);
+        if living.is_some() && aside == living {
             node.restore();
         }
         // Whoever was started with another's address is started with one of its own.

@@ -15,7 +15,7 @@ pub const VERBS: &[Verb] = &[
     // join NODE [zone=Z] [weight=W] [layout=EPOCH]
     Verb {
         name: "join",
-        weight: 20,
+        weight: 40,
         draw: |world, chance| {
             let node = match chance.u8(..12) {
                 0 => return Some("nobody".to_owned()),
@@ -38,7 +38,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "drain",
-        weight: 14,
+        weight: 26,
         draw: |world, chance| {
             let node = whom(world, chance)?;
             Some(format!("{node}{}", layout(world, chance)))
@@ -52,7 +52,7 @@ pub const VERBS: &[Verb] = &[
     // weight NODE WEIGHT
     Verb {
         name: "weight",
-        weight: 12,
+        weight: 24,
         draw: |world, chance| {
             let (node, weight) = (whom(world, chance)?, [0, 50, 100, 200][chance.usize(..4)]);
             Some(format!("{node} {weight}{}", layout(world, chance)))
@@ -66,7 +66,7 @@ pub const VERBS: &[Verb] = &[
     // replace NODE BY
     Verb {
         name: "replace",
-        weight: 18,
+        weight: 30,
         draw: |world, chance| {
             let by = newcomer(world, chance)?;
             let ring = world.ring_state()?;
@@ -133,13 +133,10 @@ pub const VERBS: &[Verb] = &[
     // pause [REASON]: without one it goes on
     Verb {
         name: "pause",
-        weight: 5,
+        weight: 7,
         draw: |_, chance| {
-            Some(
-                ["a look", "", "\u{7}", " "][chance.usize(..4)]
-                    .trim()
-                    .to_owned(),
-            )
+            let reasons = ["a look", "a look", "", "\u{7}"];
+            Some(reasons[chance.usize(..4)].to_owned())
         },
         act: |world, words| {
             let reason = Some(words.all().to_owned());

@@ -27,7 +27,9 @@ pub fn all() -> impl Iterator<Item = &'static Forgery> {
 
 /// Those that fit but a few worlds.
 pub fn rare() -> impl Iterator<Item = &'static Forgery> {
-    targets::FORGERIES.iter().chain(copies::FORGERIES)
+    [targets::FORGERIES, waves::FORGERIES, copies::FORGERIES]
+        .into_iter()
+        .flatten()
 }
 
 /// One of `all`, by `pick`.
