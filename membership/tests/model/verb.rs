@@ -96,7 +96,7 @@ pub fn draw(world: &World, chance: &mut Rng) -> Move {
     loop {
         let at = chance.u32(..total);
         let (_, verb) = sums[sums.partition_point(|(sum, _)| *sum <= at)];
-        if ["goes", "leads"].contains(&verb.name) && lingers(world) && chance.u8(..3) > 0 {
+        if ["goes", "leads"].contains(&verb.name) && lingers(world) && chance.u8(..4) > 0 {
             continue;
         }
         if let Some(words) = (verb.draw)(world, chance) {
@@ -111,7 +111,10 @@ fn lingers(world: &World) -> bool {
         return false;
     };
     match &ring.transition {
-        Some(one) => matches!(one.step, Step::Verified | Step::FlippingBack),
+        Some(one) => matches!(
+            one.step,
+            Step::CatchingUp | Step::Verified | Step::FlippingBack
+        ),
         None => ring
             .changes
             .values()

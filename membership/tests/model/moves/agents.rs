@@ -104,7 +104,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "dies",
-        weight: 12,
+        weight: 17,
         draw: |world, chance| {
             let dead = world.nodes.values().filter(|node| !node.runs).count();
             (dead < MAX_DEAD).then(|| victim(world, chance))?
@@ -113,7 +113,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "returns",
-        weight: 60,
+        weight: 80,
         draw: |world, chance| {
             let dead: Vec<&NodeId> = world
                 .nodes

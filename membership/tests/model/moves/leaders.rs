@@ -15,7 +15,7 @@ const REST: u32 = 3_000;
 pub const VERBS: &[Verb] = &[
     Verb {
         name: "leads",
-        weight: 60,
+        weight: 40,
         draw: plain,
         act: |world, _| {
             world.leader_acts();
@@ -84,14 +84,14 @@ pub const VERBS: &[Verb] = &[
     // clock MS
     Verb {
         name: "clock",
-        weight: 10,
+        weight: 8,
         draw: |_, chance| Some([300, 1_000, 2_500, 6_000][chance.usize(..4)].to_string()),
         act: |world, words| world.now_ms += words.number(0).unwrap_or_default(),
     },
     // tick MS
     Verb {
         name: "tick",
-        weight: 70,
+        weight: 170,
         draw: |_, chance| Some(chance.u64(1..600).to_string()),
         act: |world, words| world.tick(words.number(0).unwrap_or_default()),
     },

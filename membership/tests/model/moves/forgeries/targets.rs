@@ -10,10 +10,11 @@ type Target = Vec<SlotChange>;
 
 pub const FORGERIES: &[Forgery] = &[
     ("target-out-of-order", |world, _| {
-        bent(world, |_, target| {
-            let last = target.pop()?;
-            target.insert(0, last);
-            (target.len() > 1).then_some(())
+        bent(world, |ring, target| {
+            let mut beyond = target.first()?.clone();
+            beyond.slot = annulus_ring::Slot(ring.slots.slot_count() as u32);
+            target.push(beyond);
+            Some(())
         })
     }),
     ("target-with-a-node-twice", |world, pick| {
@@ -66,19 +67,25 @@ pub const FORGERIES: &[Forgery] = &[
     ("target-that-is-narrow", |world, pick| {
         let ring = founded(world)?;
         let candidates = fold::fold(ring).candidates;
+        let zone_of = |handle: &Handle| {
+            let mut all = candidates.iter();
+            all.find(|one| one.handle == *handle).map(|one| &one.zone)
+        };
+        // Somebody else of the owner's zone, in the place of the last.
+        let twin = |list: &List| {
+            let (owner, rest) = (list.first()?, list.len().checked_sub(1)?);
+            let mut all = candidates.iter();
+            let twin = all.find(|one| {
+                let new = !list[..rest].contains(&one.handle);
+                new && one.weight.get() > 0 && Some(&one.zone) == zone_of(owner)
+            })?;
+            (rest > 0 && zone_of(owner) != zone_of(&list[rest])).then_some(twin.handle)
+        };
         bent(world, |_, target| {
-            let change = pick_of(target, pick)?;
-            let zone_of = |handle: &Handle| {
-                let mut all = candidates.iter();
-                all.find(|one| one.handle == *handle).map(|one| &one.zone)
-            };
-            let (owner, last) = (*change.to.first()?, change.to.len() - 1);
-            let twin = candidates.iter().find(|one| {
-                let new = !change.to[..last].contains(&one.handle);
-                new && one.weight.get() > 0 && Some(&one.zone) == zone_of(&owner)
-            });
-            (last > 0).then_some(())?;
-            change.to[last] = twin?.handle;
+            let fits = |at: &usize| twin(&target[*at].to).is_some();
+            let at = pick_of((0..target.len()).filter(fits), pick)?;
+            let handle = twin(&target[at].to)?;
+            *target[at].to.last_mut()? = handle;
             Some(())
         })
     }),
