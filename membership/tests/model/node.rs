@@ -29,6 +29,9 @@ pub struct Head {
     pub cut: Option<Position>,
 }
 
+/// Whose tails a failover's successor reads, and the highest position in them, by the wave's slots.
+pub type Tails = (Vec<NodeId>, Vec<Position>);
+
 #[derive(Clone, Debug)]
 pub struct Node {
     pub registration: Registration,
@@ -48,6 +51,10 @@ pub struct Node {
     /// The ranges under that seal.
     sealed_slots: Vec<Slot>,
     confirmed: Option<(WaveId, Vec<Position>)>,
+    /// The failover whose owner is refused here, and its ranges: their tails stay as they are.
+    pub fenced: Option<(WaveId, Vec<Slot>)>,
+    /// The failover whose tails it stored, and whose they were.
+    succeeded: Option<(WaveId, Vec<NodeId>)>,
     /// J of the ranges it owns, by session.
     pub joint: BTreeMap<(SessionId, Slot), Position>,
     /// Ranges it owns as far as it knows.
@@ -76,6 +83,8 @@ impl Node {
             sealed: None,
             sealed_slots: Vec::new(),
             confirmed: None,
+            fenced: None,
+            succeeded: None,
             joint: BTreeMap::new(),
             owned: Vec::new(),
             cuts: BTreeMap::new(),
@@ -147,7 +156,9 @@ impl Node {
     /// One write to each range it owns and has not sealed.
     pub fn write(&mut self) {
         for slot in &self.owned {
+            let refused = |(_, slots): &(WaveId, Vec<Slot>)| slots.contains(slot);
             if !self.sealed_slots.contains(slot)
+                && !self.fenced.as_ref().is_some_and(refused)
                 && let Some(at) = self.live.get_mut(slot)
             {
                 at.seq += 1;
@@ -169,7 +180,10 @@ impl Node {
         ring: &RingState,
         directive: &Directive,
         heads: &[Option<Head>],
+        tails: Option<&Tails>,
     ) -> Vec<Slot> {
+        // Refused first: what it then adopts of a silent owner's writes is none.
+        self.refuse(directive);
         self.adopted = self.adopted.max(ring.epoch);
         self.owned.clear();
         let me = self.handle(ring);
@@ -187,6 +201,7 @@ impl Node {
         }
         self.joint.retain(|(of, _), _| Some(*of) == session);
         self.hand_over(directive);
+        self.succeed(directive, tails);
         let mut deleted = Vec::new();
         for (session, slots) in &directive.permits {
             if let Some(kept) = self.kept.get_mut(session) {
@@ -219,7 +234,9 @@ impl Node {
         };
         if sets.owner() != Some(me) {
             // Followers have what a running owner has.
-            let same_reign = head.filter(|head| head.at.reign == reign);
+            let refused = |(_, slots): &(WaveId, Vec<Slot>)| slots.contains(&slot);
+            let is_refused = self.fenced.as_ref().is_some_and(refused);
+            let same_reign = head.filter(|head| head.at.reign == reign && !is_refused);
             *at = same_reign.map_or(*at, |head| (*at).max(head.at));
             return;
         }
@@ -232,7 +249,11 @@ impl Node {
             && sets.step.is_some()
         {
             let key = (transition.session(), slot);
-            self.joint.entry(key).or_insert(*at);
+            // A failover voids what was said of an older reign.
+            let said = self.joint.entry(key).or_insert(*at);
+            if said.reign < reign {
+                *said = *at;
+            }
         }
     }
 
@@ -290,8 +311,34 @@ impl Node {
         }
     }
 
+    /// Refuses the silent owner of a failover, durably, until that is over.
+    fn refuse(&mut self, directive: &Directive) {
+        if let Some((wave, _)) = &directive.wave
+            && wave.intent.is_some()
+        {
+            self.fenced = Some((wave.id, wave.slots.clone()));
+            return;
+        }
+        let over = |(id, _): &(WaveId, Vec<Slot>)| *id <= directive.waves_over;
+        self.fenced = self.fenced.take().filter(|fenced| !over(fenced));
+    }
+
+    /// As the successor: stores what the others hold since they refuse, before it says so.
+    fn succeed(&mut self, directive: &Directive, tails: Option<&Tails>) {
+        let (Some((wave, _)), Some((from, positions))) = (&directive.wave, tails) else {
+            return;
+        };
+        for (slot, tail) in wave.slots.iter().zip(positions) {
+            if let Some(at) = self.live.get_mut(slot) {
+                *at = (*at).max(*tail);
+            }
+        }
+        self.succeeded = Some((wave.id, from.clone()));
+    }
+
     fn hand_over(&mut self, directive: &Directive) {
         match &directive.wave {
+            Some((wave, _)) if wave.intent.is_some() => {}
             Some((wave, _)) if wave.owner == *self.id() => {
                 // Sealed once: from then on nothing is written, so F stays.
                 if self.sealed.as_ref().is_some_and(|(id, _)| *id == wave.id) {
@@ -329,6 +376,8 @@ impl Node {
             adopted: self.adopted,
             sealed: self.sealed.clone(),
             confirmed: self.confirmed.clone(),
+            fenced: self.fenced.as_ref().map(|(id, _)| *id),
+            succeeded: self.succeeded.clone(),
             retained: self
                 .kept
                 .iter()

@@ -49,7 +49,7 @@ fn no_drain_flips_back(seen: &Seen<'_>) -> Result<(), String> {
         .is_some_and(|one| one.step == Step::FlippingBack);
     let record = &after.changes[change];
     if flips && record.change.kind() == "drain" && matches!(record.phase, ChangePhase::Running(_)) {
-        return Err(format!("the drain of {} flips back", record.change.node()));
+        return Err(format!("{:?} flips back", record.change));
     }
     Ok(())
 }

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use annulus_membership::{
-    Birth, Command, Entry, Greeting, Outcome, Registration, Rejection, Report, Reports, RequestId,
-    RingCommand, RingState, State, directive, due, greet, tick_due,
+    Birth, Command, Directive, Entry, Greeting, Outcome, Registration, Rejection, Report, Reports,
+    RequestId, RingCommand, RingState, State, directive, due, greet, tick_due,
 };
-use annulus_ring::{Checksum, Handle, Incarnation, NodeId, RingName, Slot};
+use annulus_ring::{Checksum, Handle, Incarnation, NodeId, Position, RingName, Slot};
 
 use super::{
     coverage::{Coverage, Failure},
-    node::{Head, Node},
+    node::{Head, Node, Tails},
     promises::{self, Memory, Seen, Violation},
 };
 
@@ -342,6 +342,12 @@ impl World {
     /// A linked node adopts, does what it is asked, and says so: the report it would send.
     pub fn node_acts(&mut self, id: &NodeId) -> Option<Letter> {
         let ring = self.state.rings.get(&self.ring)?;
+        if ring.buried(id) {
+            // Whoever is taken for dead is not listened to.
+            self.reports.unlink(id);
+            self.nodes.get_mut(id)?.linked = false;
+            return None;
+        }
         if !self
             .nodes
             .get(id)
@@ -351,8 +357,9 @@ impl World {
         }
         let directive = directive(&self.state, ring, &self.reports, id);
         let heads = heads(ring, &self.nodes);
+        let tails = tails(ring, &self.nodes, &directive);
         let node = self.nodes.get_mut(id)?;
-        let deleted = node.act(ring, &directive, &heads);
+        let deleted = node.act(ring, &directive, &heads, tails.as_ref());
         let letter = Letter {
             node: id.clone(),
             incarnation: node.incarnation,
@@ -394,6 +401,25 @@ fn heads(ring: &RingState, nodes: &BTreeMap<NodeId, Node>) -> Vec<Option<Head>> 
     };
     let head = |slot: Slot| owner_of(ring.sets(slot).owner()?)?.head(slot);
     ring.slots.slots().map(head).collect()
+}
+
+/// What a failover's successor reads, once each of those that it is told of can be asked.
+fn tails(ring: &RingState, nodes: &BTreeMap<NodeId, Node>, directive: &Directive) -> Option<Tails> {
+    let (wave, _) = directive.wave.as_ref()?;
+    let from = directive.tails.clone()?;
+    let mut positions = vec![Position::default(); wave.slots.len()];
+    for id in &from {
+        let member = ring.members.get(id)?;
+        let node = nodes.get(id).filter(|node| node.runs)?;
+        let refuses = node.fenced.as_ref().is_some_and(|(of, _)| *of == wave.id);
+        if node.incarnation != member.incarnation || !refuses {
+            return None;
+        }
+        for (slot, highest) in wave.slots.iter().zip(&mut positions) {
+            *highest = (*highest).max(node.live.get(slot).copied().unwrap_or_default());
+        }
+    }
+    Some((from, positions))
 }
 
 /// Makes the checksum of a newly published epoch, as the encoder would, and notes it.

@@ -75,6 +75,8 @@ fn members(world: &mut World) {
                     endpoint: member.endpoint.clone(),
                     zone: member.zone.clone(),
                     weight: member.weight,
+                    former_zones: Vec::new(),
+                    former_weights: Vec::new(),
                 }),
             };
             ring.roster.insert(node.clone(), entry);

@@ -82,7 +82,15 @@ pub const VERBS: &[Verb] = &[
         },
         act: |world, words| {
             if let (Some(node), Some(by)) = (words.node(0), words.node(1)) {
-                change(world, words, Change::Replace { node, by });
+                change(
+                    world,
+                    words,
+                    Change::Replace {
+                        node,
+                        by,
+                        burial: None,
+                    },
+                );
             }
         },
     },

@@ -33,7 +33,7 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
         let (was, is) = (before.sets(slot), after.sets(slot));
         let same = was.read_set() == is.read_set()
             && was.write_set() == is.write_set()
-            && was.groups() == is.groups();
+            && was.groups(before.quorums()) == is.groups(after.quorums());
         let (then, now) = (before.last_changes[at], after.last_changes[at]);
         ensure(now == after.epoch || (same && now == then), || {
             format!("slot {slot} changed its sets, and the last epoch that did so is {now}")

@@ -1,7 +1,7 @@
 //! ONE-TRANSITION: at most one transition and one wave at a time, and one does not take the other's
 //! place; a change runs exactly while its transition does.
 
-use annulus_membership::{ChangePhase, RingCommand};
+use annulus_membership::{ChangePhase, HandOver, RingCommand};
 
 use super::{Memory, Seen, ended, ensure};
 
@@ -12,8 +12,17 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
     let Some(command) = seen.done() else {
         return Ok(());
     };
+    let succeeds = matches!(command, RingCommand::HandOver(HandOver::Succeed { .. }));
     if let (Some(was), Some(is)) = (&before.transition, &after.transition) {
-        ensure(was.id == is.id && was.target == is.target, || {
+        // A failover puts another member first, and nothing else.
+        let same = |(slot, list): (&annulus_ring::Slot, &annulus_ring::List)| {
+            let then = was.target.get(slot);
+            then.is_some_and(|then| {
+                then == list || (succeeds && super::as_set(then) == super::as_set(list))
+            })
+        };
+        let kept = was.target.len() == is.target.len() && is.target.iter().all(same);
+        ensure(was.id == is.id && kept, || {
             format!("transition {} in the place of {}", is.id, was.id)
         })?;
     }

@@ -38,7 +38,7 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
 /// Nodes and zones with weight, once every accepted change is done.
 fn expected(ring: &RingState) -> (usize, usize) {
     let expected = fold::after_queue(ring);
-    let weighty = || expected.values().filter(|one| one.1.get() > 0);
+    let weighty = || expected.members.values().filter(|one| one.1.get() > 0);
     let zones: BTreeSet<&Zone> = weighty().map(|one| &one.0).collect();
     (weighty().count(), zones.len())
 }

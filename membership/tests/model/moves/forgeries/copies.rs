@@ -153,6 +153,7 @@ fn permit(
             incarnation: member.incarnation,
             session: SessionId(0),
             acked_epoch: ring.epoch,
+            hit_permille: None,
         })
         .collect();
     members.sort_by(|one, other| one.node.cmp(&other.node));

@@ -106,6 +106,7 @@ fn whole(ring: &RingState, transition: &TransitionState) -> Evidence {
         incarnation: ring.members[node].incarnation,
         session: transition.session(),
         acked_epoch: *wanted,
+        hit_permille: None,
     });
     let pairs = barrier.pairs.iter().map(|((source, gainer), slots)| {
         let root = slots_root(slots);
