@@ -83,6 +83,10 @@ pub(crate) fn fold_of<'a>(
         // Some member of each list must stay, to take the range over and to be copied from.
         let all = vacating.iter().chain(&vacated);
         if !vacated.is_empty() && emptied(ring, all).is_some() {
+            // What it waited for may have been withdrawn: then nobody ever comes.
+            if let Err(rejection) = rules::leaves_a_holder(ring, &expected, change) {
+                fold.refused.push((id, rejection));
+            }
             continue;
         }
         match preflight(ring, &expected, change) {
@@ -495,7 +499,7 @@ fn allowed(ring: &RingState, expected: &Expected, change: &Change) -> Result<(),
             if registered.weight.get() == 0 && weight.get() > 0 {
                 return Err(Rejection::ReplacementWeight { by: by.clone() });
             }
-            Ok(())
+            rules::leaves_a_holder(ring, expected, change)
         }
         Change::Drain { node } => {
             stands(ring, expected, node)?;

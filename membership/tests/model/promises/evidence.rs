@@ -181,6 +181,8 @@ fn claimed(
 fn soaked(seen: &Seen<'_>, ring: &RingState, transition: &TransitionState) -> Result<(), String> {
     let over_at = transition.step_since_ms + ring.config.soak_ms;
     let over = transition.settle_now || seen.before.ring_time_ms >= over_at;
+    // Where no list changed there is nothing to go back to.
+    let over = over || transition.target.is_empty();
     ensure(transition.step != Step::Switched || over, || {
         format!(
             "ended {} ms before its soak",

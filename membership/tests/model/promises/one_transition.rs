@@ -81,6 +81,8 @@ fn paused(seen: &Seen<'_>) -> Result<(), String> {
     ensure(was == is || (goes_back && !ended_well), || {
         format!("paused, and yet {was:?} -> {is:?}")
     })?;
-    let began = before.wave.is_none() && after.wave.is_some();
+    // A failover is no movement.
+    let wave = after.wave.as_ref();
+    let began = before.wave.is_none() && wave.is_some_and(|wave| wave.intent.is_none());
     ensure(!began, || "paused, and yet a wave began".to_owned())
 }
