@@ -312,7 +312,7 @@ impl Coverage {
             for step in columns() {
                 let find = |step| {
                     let mut found = self.changes.iter();
-                    found.find(|((one, at), _)| *one == kind && *at == step)
+                    found.find(|((one, at), _)| one.replace(' ', "") == kind && *at == step)
                 };
                 let count = step.and_then(find).map_or(0, |(_, count)| *count);
                 write!(line, "{count:>13}").unwrap();

@@ -438,6 +438,17 @@ impl Node {
             } else if !ring.retained.is_empty() {
                 sets.old.iter().skip(1).copied().for_each(&mut for_peer);
             }
+            if sets.step == Some(Step::Joint) && sets.stayers_must_prove(ring.quorums()) {
+                let stays = |peer: &&Handle| sets.new.contains(peer);
+                for peer in sets.old.iter().skip(1).filter(stays) {
+                    report.slots.push(SlotReport {
+                        slot: *slot,
+                        digest,
+                        for_gainer: id_of(*peer),
+                        ..SlotReport::default()
+                    });
+                }
+            }
             if let Some(joint) = self.joint.get(&(base.session, *slot)) {
                 report.slots.push(SlotReport {
                     joint: Some(*joint),

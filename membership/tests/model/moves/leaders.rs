@@ -162,12 +162,18 @@ fn mend(world: &mut World) {
     for id in &ids {
         let registered = world.ring_state().and_then(|ring| ring.registered(id));
         let living = registered.map(|living| living.birth);
+        let facts = registered.map(|living| (living.zone.clone(), living.weight));
         let (number, node) = (world.fresh_id(), world.nodes.get_mut(id));
         let Some(node) = node else { continue };
         node.runs = true;
         let aside = node.aside.as_ref().map(|aside| aside.registration.birth);
         if living.is_some() && aside == living {
             node.restore();
+        }
+        // Its operator edits the agent's file too.
+        if let Some((zone, weight)) = facts {
+            node.registration.zone = zone;
+            node.registration.weight = weight;
         }
         // Whoever was started with another's address is started with one of its own.
         node.registration.endpoint = Endpoint::new(format!("{id}-{number}:1")).unwrap();

@@ -1,6 +1,7 @@
 //! The tables of moves. A new command or a new failure is a line in one of them.
 
 mod agents;
+mod changes;
 mod crowd;
 mod forged;
 pub mod forgeries;
@@ -20,6 +21,7 @@ use super::{
 pub const TABLES: &[&[Verb]] = &[
     setup::VERBS,
     operators::VERBS,
+    changes::VERBS,
     agents::VERBS,
     leaders::VERBS,
     forged::VERBS,

@@ -25,7 +25,15 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
     for (slot, source, gainer) in &roles.gains {
         truly_held(seen, before, transition, *slot, *source, *gainer)?;
     }
+    if transition.step == Step::Joint {
+        for (slot, source, stayer) in &roles.stays {
+            truly_stays(seen, before, transition, *slot, *source, *stayer)?;
+        }
+    }
     for handle in roles.waited_for(transition.step) {
+        if is_excused(before, transition, handle) {
+            continue;
+        }
         let Some(node) = seen.holder(before, handle) else {
             return Err(format!("nobody has the life of handle {}", handle.0));
         };
@@ -64,8 +72,14 @@ struct Roles {
     gainers: BTreeSet<Handle>,
     losers: BTreeSet<Handle>,
     holders: BTreeSet<Handle>,
+    /// Members that stay and must prove what they hold: other quorums count on them.
+    stayers: BTreeSet<Handle>,
     /// Slot, source, gainer.
     gains: Vec<(Slot, Handle, Handle)>,
+    /// Slot, source, stayer.
+    stays: Vec<(Slot, Handle, Handle)>,
+    /// Whether every range changes its quorums.
+    requorum: bool,
 }
 
 impl Roles {
@@ -75,8 +89,12 @@ impl Roles {
             gainers: BTreeSet::new(),
             losers: BTreeSet::new(),
             holders: BTreeSet::new(),
+            stayers: BTreeSet::new(),
             gains: Vec::new(),
+            stays: Vec::new(),
+            requorum: transition.requorum.is_some(),
         };
+        let quorums = ring.quorums();
         for (slot, new) in &transition.target {
             let (was, is) = (as_set(ring.slots.list(*slot)), as_set(new));
             roles.losers.extend(was.difference(&is));
@@ -84,6 +102,16 @@ impl Roles {
             let Some(owner) = ring.slots.list(*slot).first() else {
                 continue;
             };
+            if roles.requorum {
+                roles.owners.insert(*owner);
+            }
+            if ring.sets(*slot).stayers_must_prove(quorums) {
+                for stayer in is.intersection(&was).filter(|one| *one != owner) {
+                    roles.owners.insert(*owner);
+                    roles.stayers.insert(*stayer);
+                    roles.stays.push((*slot, *owner, *stayer));
+                }
+            }
             for gainer in is.difference(&was) {
                 roles.owners.insert(*owner);
                 roles.gainers.insert(*gainer);
@@ -96,12 +124,18 @@ impl Roles {
     /// Members of the step's barrier (design section 5).
     fn waited_for(&self, step: Step) -> BTreeSet<Handle> {
         match step {
+            Step::FlippingBack if self.requorum => {
+                self.gainers.union(&self.holders).copied().collect()
+            }
             Step::Prepared | Step::Copying | Step::CatchingUp | Step::FlippingBack => {
                 self.gainers.clone()
             }
             Step::Writing => self.owners.clone(),
             Step::Verified => BTreeSet::new(),
-            Step::Joint => self.owners.union(&self.gainers).copied().collect(),
+            Step::Joint => {
+                let all = self.owners.iter().chain(&self.gainers).chain(&self.stayers);
+                all.copied().collect()
+            }
             Step::Switched => self.losers.union(&self.holders).copied().collect(),
         }
     }
@@ -132,7 +166,11 @@ fn claimed(
         })?;
     }
     let wanted = roles.waited_for(transition.step);
-    let complete = speakers == wanted && evidence.nodes.len() == wanted.len();
+    let absent: Vec<&Handle> = wanted.difference(&speakers).collect();
+    let excused = absent
+        .iter()
+        .all(|handle| is_excused(ring, transition, **handle));
+    let complete = speakers.is_subset(&wanted) && evidence.nodes.len() == speakers.len() && excused;
     ensure(complete, || {
         format!("{speakers:?} spoke, {wanted:?} were to")
     })?;
@@ -147,7 +185,11 @@ fn claimed(
     };
     let id = |handle: &Handle| ring.by_handle(*handle).map(|one| one.node_id.clone());
     let mut pairs: BTreeMap<(Option<NodeId>, Option<NodeId>), Vec<Slot>> = BTreeMap::new();
-    for (slot, source, gainer) in &roles.gains {
+    let stays = roles
+        .stays
+        .iter()
+        .filter(|_| transition.step == Step::Joint);
+    for (slot, source, gainer) in roles.gains.iter().chain(stays) {
         pairs
             .entry((id(source), id(gainer)))
             .or_default()
@@ -175,6 +217,58 @@ fn claimed(
         ensure(equal && open, || format!("{from} and {to} do not agree"))?;
     }
     Ok(())
+}
+
+/// Whether nobody need wait for a member: it is taken for dead, and either an operator says that its
+/// process is stopped, or n - r + 1 others of each list that was read refuse reads of before.
+fn is_excused(ring: &RingState, transition: &TransitionState, handle: Handle) -> bool {
+    let Some(member) = ring.by_handle(handle) else {
+        return false;
+    };
+    let is_back = transition.step == Step::FlippingBack;
+    if !is_back && transition.step != Step::Switched {
+        return false;
+    }
+    let dead: BTreeSet<Handle> = ring
+        .burials()
+        .filter_map(|(node, _)| Some(ring.members.get(node)?.handle))
+        .collect();
+    let quorums = ring.quorums();
+    let r = usize::from(if is_back {
+        quorums.new.r
+    } else {
+        quorums.old.r
+    });
+    let fenced = transition.target.iter().all(|(slot, new)| {
+        let old = ring.slots.list(*slot);
+        let read = if is_back { new.as_slice() } else { old };
+        let left = read.iter().filter(|one| !dead.contains(one)).count();
+        !read.contains(&handle) || left + r > read.len()
+    });
+    let mut burials = ring.burials();
+    burials.any(|(node, said)| *node == member.node_id && (said.stopped.is_some() || fenced))
+}
+
+/// A member that stays holds everything up to J, since quorums count on it.
+fn truly_stays(
+    seen: &Seen<'_>,
+    ring: &RingState,
+    transition: &TransitionState,
+    slot: Slot,
+    source: Handle,
+    stayer: Handle,
+) -> Result<(), String> {
+    let (Some(from), Some(to)) = (seen.holder(ring, source), seen.holder(ring, stayer)) else {
+        return Err(format!("slot {slot}: nobody has the life of its ends"));
+    };
+    let joint = from.joint.get(&(transition.session(), slot));
+    ensure(joint.is_some() && to.live.get(&slot) >= joint, || {
+        format!(
+            "{} stays in slot {slot} and lacks writes up to J of {}",
+            to.id(),
+            from.id()
+        )
+    })
 }
 
 /// The old lists get every write until the soak is over, or an operator says so.

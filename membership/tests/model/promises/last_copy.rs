@@ -16,9 +16,14 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
     let Some(command) = seen.done() else {
         return Ok(());
     };
-    let kept = |ring: &RingState| -> usize { ring.retained.iter().map(|one| one.kept.len()).sum() };
-    let may_go =
-        |ring: &RingState| -> usize { ring.retained.iter().map(|one| one.permitted.len()).sum() };
+    // What the dead keep is out of anybody's reach.
+    let reached = |ring: &RingState, count: fn(&RetainedCopies) -> usize| -> usize {
+        let all = ring.retained.iter();
+        let of_living = all.filter(|one| !before.buried(&one.node));
+        of_living.map(count).sum()
+    };
+    let kept = |ring: &RingState| reached(ring, |one| one.kept.len());
+    let may_go = |ring: &RingState| reached(ring, |one| one.permitted.len());
     match command {
         RingCommand::Permit { copies, evidence } => permitted(seen, before, copies, evidence),
         RingCommand::Released { copies } => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use annulus_membership::RingState;
+use annulus_membership::{Change, RingState};
 use annulus_ring::{Handle, MemberState, Zone};
 
 use super::{Memory, Seen, as_set, changed_lists, ended, ensure};
@@ -52,12 +52,16 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
 /// At the end of a transition: as long and as spread as before, or as rf asks.
 fn settled(before: &RingState, after: &RingState) -> Result<(), String> {
     let rf = usize::from(after.config.replication.rf);
+    let carried_out = before.transition.iter().flat_map(|one| &one.changes);
+    let fewer_zones = carried_out
+        .filter_map(|id| before.changes.get(id))
+        .any(|record| matches!(record.change, Change::DrainZone { accept: true, .. }));
     for (slot, was, is) in changed_lists(before, after) {
         ensure(is.len() >= was.len().min(rf), || {
             format!("slot {slot} has {} replicas, had {}", is.len(), was.len())
         })?;
         let (then, now) = (zones(before, was), zones(after, is));
-        ensure(now >= then.min(rf), || {
+        ensure(fewer_zones || now >= then.min(rf), || {
             format!("slot {slot} spreads over {now} zones, over {then} before")
         })?;
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use annulus_membership::{RingCommand, RingState, fold};
+use annulus_membership::{Change, RingCommand, RingState, fold};
 use annulus_ring::Zone;
 
 use super::{Memory, Seen, ensure};
@@ -13,10 +13,13 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
         return Ok(());
     };
     match seen.done() {
-        Some(RingCommand::Change { .. }) if before.founded => {
+        Some(RingCommand::Change { change, .. }) if before.founded => {
             let ((nodes, zones), (left, kept)) = (expected(before), expected(after));
-            let rf = usize::from(after.config.replication.rf);
-            ensure(left >= nodes.min(rf) && kept >= zones.min(rf), || {
+            let rf = usize::from(fold::after_queue(after).replication.rf);
+            // That fewer zones are left may be accepted.
+            let fewer_zones = matches!(change, Change::DrainZone { accept: true, .. });
+            let spread = fewer_zones || kept >= zones.min(rf);
+            ensure(left >= nodes.min(rf) && spread, || {
                 format!("{left} nodes in {kept} zones would be left of {nodes} in {zones}")
             })
         }
