@@ -151,9 +151,11 @@ pub fn barrier(ring: &RingState, transition: &TransitionState) -> Barrier {
             }
         }
         Step::Switched => {
-            losers.extend(holders);
+            if !bait::on("end-without-losers") {
+                holders.extend(losers);
+            }
             Barrier {
-                nodes: without_the_dead(ring, transition, losers),
+                nodes: without_the_dead(ring, transition, holders),
                 ..Barrier::default()
             }
         }

@@ -2,7 +2,9 @@
 
 use annulus_ring::{NodeId, Replication, ReplicationError, Slot, Zone};
 
-use crate::{MAX_PINS, PinKind, Rejection, RingState, Spans, expected::Expected, spans::MAX_SPANS};
+use crate::{
+    Change, MAX_PINS, PinKind, Rejection, RingState, Spans, expected::Expected, spans::MAX_SPANS,
+};
 
 /// No zone that lists need is left empty, and nobody becomes the one that holds everything.
 pub(crate) fn rezone(
@@ -35,6 +37,28 @@ pub(crate) fn rezone(
         return Err(Rejection::CarriesAll {
             node: node.clone(),
             zone: zone.clone(),
+        });
+    }
+    Ok(())
+}
+
+/// Of a member that is replaced, others hold the ranges too once every change before this one is
+/// done. Lists name min(rf, nodes with weight) members, so only a node that alone has weight (and
+/// with rf 1, which is refused on its own) holds them by itself.
+pub(crate) fn leaves_a_holder(
+    ring: &RingState,
+    expected: &Expected,
+    change: &Change,
+) -> Result<(), Rejection> {
+    let Change::Replace { node, by, .. } = change else {
+        return Ok(());
+    };
+    let known = expected.members.get(node);
+    let alone = known.is_some_and(|one| one.1.get() > 0) && expected.weighty() == 1;
+    if alone && ring.founded && !ring.config.is_cache() {
+        return Err(Rejection::ReplacesOnlyHolder {
+            node: node.clone(),
+            by: by.clone(),
         });
     }
     Ok(())

@@ -156,6 +156,18 @@ pub enum Rejection {
         /// Who comes.
         by: NodeId,
     },
+    /// Every range has its one copy there: nobody stays to take the ranges over and to be copied
+    /// from, so the replacement would wait for ever.
+    #[error(
+        "{node} alone holds every range, so nobody could hand over to {by}; let one more node with \
+         weight join first, then replace it"
+    )]
+    ReplacesOnlyHolder {
+        /// Who leaves.
+        node: NodeId,
+        /// Who comes.
+        by: NodeId,
+    },
     /// Two nodes that give one address would answer for each other.
     #[error(
         "{node} gives the address {endpoint}, which is that of {by}; start it with another --advertise"

@@ -257,14 +257,17 @@ impl Reports {
     }
 
     /// Takes in a report. Late and repeated ones are harmless: an adopted epoch never falls, an
-    /// older attempt never replaces a newer one.
+    /// older attempt never replaces a newer one, and what was kept under an older epoch is not what
+    /// is kept.
     pub fn take(&mut self, node: &NodeId, report: Report, now_ms: u64) {
         let Some(known) = self.nodes.get_mut(node) else {
             return;
         };
         known.heard_ms = now_ms;
+        let is_late = report.adopted < known.adopted;
         known.adopted = known.adopted.max(report.adopted);
-        let adopted = known.adopted;
+        // A digest is as young as the report it came with, however late that arrives.
+        let adopted = report.adopted;
         for slot in report.slots {
             let digest = slot.digest.map(|(cut, digest, records)| Digest {
                 cut,
@@ -311,7 +314,11 @@ impl Reports {
         if report.succeeded.is_some() {
             known.succeeded = report.succeeded;
         }
-        known.retained = Some(report.retained.into_iter().collect());
+        // A late one does not know of copies that became retained since: they would be taken for
+        // deleted.
+        if !is_late {
+            known.retained = Some(report.retained.into_iter().collect());
+        }
         known.copied_bytes = report.copied_bytes;
         known.free_bytes = report.free_bytes;
         known.held = report.held;

@@ -10,6 +10,8 @@ use crate::{rules, run::Cargo};
 /// Tests of one package that must notice a bait (libtest filters), and are green without one.
 struct Suite {
     package: &'static str,
+    /// The profile it is built in.
+    profile: &'static str,
     filters: &'static [&'static str],
 }
 
@@ -17,11 +19,19 @@ struct Suite {
 /// bugs every time and in seconds.
 const PROCESSES: Suite = Suite {
     package: "annulus-tests",
+    profile: "dev",
     filters: &["main_job::switch"],
+};
+/// The seeded model of the state machine: a rule of `decide` that is left out breaks a promise.
+const MODEL: Suite = Suite {
+    package: "annulus-membership",
+    profile: "model",
+    filters: &["every_promise_holds"],
 };
 /// The log store under simulated power cuts.
 const POWER_CUTS: Suite = Suite {
     package: "annulus-control-plane",
+    profile: "dev",
     filters: &["survive_power_cuts", "an_answer_comes_after_a_real_sync"],
 };
 
@@ -46,6 +56,91 @@ const BAITS: &[Bait] = &[
         name: "ack-before-sync",
         what: "an append is answered before it is on disk",
         suite: &POWER_CUTS,
+    },
+    Bait {
+        name: "evidence-of-any-life",
+        what: "a step is entered on the word of another incarnation",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "evidence-of-any-session",
+        what: "a step is entered on the word of another session",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "evidence-of-any-epoch",
+        what: "a step is entered though a node has not acked its epoch",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "evidence-of-unequal-roots",
+        what: "a step is entered though source and gainer do not agree",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "step-before-hand-over",
+        what: "writes to gainers begin while an owner that leaves still owns",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "end-before-soak",
+        what: "the old lists are given up before the soak is over",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "end-without-losers",
+        what: "the old lists are given up before every loser refuses reads of them",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "abort-without-flip-back",
+        what: "a switched transition is aborted in one entry",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "wave-over-a-wave",
+        what: "a hand-over wave begins while another runs",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "hand-over-of-any-reign",
+        what: "F of an older reign ends a wave",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "hand-over-not-held",
+        what: "a wave ends though the successor lacks what the owner sealed",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "permit-in-grace",
+        what: "a retained copy is deleted in its grace",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "permit-on-old-proof",
+        what: "a retained copy is deleted on proof from before it was one",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "permit-of-the-last",
+        what: "a retained copy is deleted with too few copies elsewhere",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "target-led-by-anyone",
+        what: "a range is to be led by a node that never held it",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "drain-below-rf",
+        what: "a drain leaves fewer nodes than rf",
+        suite: &MODEL,
+    },
+    Bait {
+        name: "request-done-again",
+        what: "a repeated request id is carried out again",
+        suite: &MODEL,
     },
 ];
 
@@ -80,7 +175,7 @@ pub fn run(only: Option<&str>) -> Result<()> {
         return Ok(());
     }
     let mut rows = Vec::new();
-    for suite in [&PROCESSES, &POWER_CUTS] {
+    for suite in [&MODEL, &PROCESSES, &POWER_CUTS] {
         let baits: Vec<&Bait> = BAITS
             .iter()
             .filter(|bait| bait.suite.package == suite.package)
@@ -100,7 +195,9 @@ pub fn run(only: Option<&str>) -> Result<()> {
 
 fn run_with_each(suite: &Suite, baits: &[&Bait]) -> Result<Vec<Row>> {
     let clean = run_suite(suite, None)?;
-    let Suite { package, filters } = suite;
+    let Suite {
+        package, filters, ..
+    } = suite;
     ensure!(
         clean.passed + clean.failed.len() > 0,
         "{package}: no test matches {filters:?}"
@@ -143,11 +240,19 @@ fn print(rows: &[Row]) {
 }
 
 fn run_suite(suite: &Suite, bait: Option<&str>) -> Result<Outcome> {
-    let Suite { package, filters } = suite;
+    let Suite {
+        package,
+        profile,
+        filters,
+    } = suite;
     eprintln!("-- {package} with {}", bait.unwrap_or("no bait"));
     let start = Instant::now();
-    let mut cargo = Cargo::new(["test", "--package", package, "--features", "bait"])
-        .args(["--no-fail-fast", "--"]);
+    let mut cargo = Cargo::new(["test", "--package", package, "--features", "bait"]).args([
+        "--profile",
+        profile,
+        "--no-fail-fast",
+        "--",
+    ]);
     for filter in *filters {
         cargo = cargo.arg(filter);
     }

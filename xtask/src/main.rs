@@ -28,6 +28,15 @@ enum Task {
         /// A failure prints its seed
         seed: u64,
     },
+    /// Run the seeded model of the state machine and print what it has seen
+    Model {
+        /// Moves in all; from a million on, every row of the table must be full
+        #[arg(long, default_value_t = 1_000_000)]
+        steps: u64,
+        /// Another seed, other runs; a failure prints its seed
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Write the scenario tables anew, to be reviewed like code
     Golden,
     /// Write the language-neutral vectors anew, to be reviewed like a protocol
@@ -49,6 +58,7 @@ fn main() -> Result<()> {
         Task::Check => check(),
         Task::Fix => fix(),
         Task::Sim { seed } => sim(seed),
+        Task::Model { steps, seed } => model(steps, seed),
         Task::Golden => golden(),
         Task::Vectors => vectors(),
         Task::Bait { rules: true, .. } => rules::run(None),
@@ -144,6 +154,25 @@ fn sim(seed: u64) -> Result<()> {
     })
 }
 
+fn model(steps: u64, seed: u64) -> Result<()> {
+    step(&format!("model, seed {seed}, {steps} steps"), || {
+        Cargo::new([
+            "test",
+            "--profile",
+            "model",
+            "-p",
+            "annulus-membership",
+            "--test",
+            "model",
+            "every_promise_holds",
+        ])
+        .args(["--", "--nocapture"])
+        .env("ANNULUS_MODEL_STEPS", &steps.to_string())
+        .env("ANNULUS_MODEL_SEED", &seed.to_string())
+        .run()
+    })
+}
+
 fn golden() -> Result<()> {
     step("scenario tables", || {
         Cargo::new([
@@ -193,6 +222,7 @@ fn nightly() -> Result<()> {
             .fold(test, |test, (name, value)| test.env(name, value));
         long.run()
     })?;
+    model(1_000_000, 1)?;
     step("baits", || bait::run(None))?;
     step("annulus dev", || {
         Cargo::new(["run", "--release", "--", "dev"]).run()

@@ -306,6 +306,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::NoRoomForPin { .. }
         | Rejection::ReplacementZone { .. }
         | Rejection::ReplacementWeight { .. }
+        | Rejection::ReplacesOnlyHolder { .. }
         | Rejection::Paused { .. }
         | Rejection::Held { .. }
         | Rejection::NotPaused

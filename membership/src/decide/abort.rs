@@ -4,7 +4,7 @@
 use annulus_ring::Step;
 
 use super::Decision;
-use crate::{ChangeId, ChangePhase, Event, Rejection, RingState};
+use crate::{ChangeId, ChangePhase, Event, Rejection, RingState, bait};
 
 pub(super) fn decide(ring: &RingState, id: ChangeId) -> Result<Decision, Rejection> {
     let record = ring
@@ -13,7 +13,9 @@ pub(super) fn decide(ring: &RingState, id: ChangeId) -> Result<Decision, Rejecti
         .ok_or(Rejection::UnknownChange { change: id })?;
     match (&record.phase, &ring.transition) {
         (ChangePhase::Queued, _) => Ok(vec![Event::ChangeWithdrawn { id }].into()),
-        (ChangePhase::Running(_), Some(transition)) if transition.step < Step::Switched => {
+        (ChangePhase::Running(_), Some(transition))
+            if transition.step < Step::Switched || bait::on("abort-without-flip-back") =>
+        {
             let mut events = Vec::new();
             if let Some(wave) = &ring.wave {
                 events.push(Event::WaveAborted { wave: wave.id });

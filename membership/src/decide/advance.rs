@@ -6,7 +6,7 @@ use annulus_ring::{Handle, NodeId, SessionId, Step, TransitionId};
 
 use super::Decision;
 use crate::{
-    Event, Evidence, EvidenceFault, Rejection, RingState, TransitionState, cache,
+    Event, Evidence, EvidenceFault, Rejection, RingState, TransitionState, bait, cache,
     evidence::{self, Barrier, Proof},
 };
 
@@ -36,13 +36,13 @@ pub(super) fn decide(
     }
     if from_step == Step::Prepared {
         let ranges = leaving_owners(ring, transition);
-        if ranges > 0 {
+        if ranges > 0 && !bait::on("step-before-hand-over") {
             return Err(Rejection::OwnersLeave { ranges });
         }
     }
     if from_step == Step::Switched {
         let left_ms = soak_left_ms(ring, transition, now_ms);
-        if left_ms > 0 {
+        if left_ms > 0 && !bait::on("end-before-soak") {
             return Err(Rejection::Soaking { left_ms });
         }
     }
@@ -130,14 +130,14 @@ fn check(
             .members
             .get(&node.node)
             .map(|member| member.incarnation);
-        if current != Some(node.incarnation) {
+        if current != Some(node.incarnation) && !bait::on("evidence-of-any-life") {
             return Err(EvidenceFault::Incarnation(node.node.clone()));
         }
-        if node.session != session {
+        if node.session != session && !bait::on("evidence-of-any-session") {
             return Err(EvidenceFault::Session(node.node.clone()));
         }
         let wanted = barrier.nodes[&node.node];
-        if node.acked_epoch < wanted {
+        if node.acked_epoch < wanted && !bait::on("evidence-of-any-epoch") {
             return Err(EvidenceFault::Epoch {
                 node: node.node.clone(),
                 found: node.acked_epoch,
@@ -166,7 +166,7 @@ fn check(
             Proof::Copied => pair.source_root.is_none(),
             Proof::Digests | Proof::Joint => pair.source_root == Some(pair.gainer_root),
         };
-        if !agree {
+        if !agree && !bait::on("evidence-of-unequal-roots") {
             return Err(EvidenceFault::Roots {
                 source_node: source.clone(),
                 gainer: gainer.clone(),

@@ -3,7 +3,7 @@
 use annulus_ring::{Handle, Incarnation, List, NodeId, Position, Slot, Step};
 
 use super::{Decision, failover};
-use crate::{Event, HandOver, MAX_WAVE, Rejection, RingState, Wave, WaveFault};
+use crate::{Event, HandOver, MAX_WAVE, Rejection, RingState, Wave, WaveFault, bait};
 
 pub(super) fn decide(ring: &RingState, hand_over: &HandOver) -> Result<Decision, Rejection> {
     match hand_over {
@@ -60,7 +60,9 @@ fn begin(
     slots: &[Slot],
 ) -> Result<Decision, Rejection> {
     super::brake::moves(ring)?;
-    if let Some(wave) = &ring.wave {
+    if let Some(wave) = &ring.wave
+        && !bait::on("wave-over-a-wave")
+    {
         return Err(Rejection::WaveRuns { wave: wave.id });
     }
     let (old, new) = (handle(ring, owner)?, handle(ring, successor)?);
@@ -168,8 +170,10 @@ fn commit(
     }
     for (at, slot) in wave.slots.iter().enumerate() {
         // F belongs to the present reign: a seal of an older one proves nothing (story F3).
-        let of_reign = sealed[at].reign == ring.reigns[slot.index()];
-        if !of_reign || sealed[at] != confirmed[at] {
+        let of_reign =
+            sealed[at].reign == ring.reigns[slot.index()] || bait::on("hand-over-of-any-reign");
+        let held = sealed[at] == confirmed[at] || bait::on("hand-over-not-held");
+        if !of_reign || !held {
             return Err(Rejection::BadWave {
                 slot: *slot,
                 reason: WaveFault::NotHeld,

@@ -28,7 +28,7 @@ use annulus_ring::{Checksum, Epoch, RingName};
 
 use crate::{
     Applied, Command, Effect, Entry, Event, MAX_RINGS, MAX_TICK_MS, Outcome, Rejection, Request,
-    RequestId, RingCommand, RingConfig, RingState, SLOT_BITS, State,
+    RequestId, RingCommand, RingConfig, RingState, SLOT_BITS, State, bait,
 };
 
 /// Events, and what the caller should be told.
@@ -62,7 +62,9 @@ impl State {
     /// with [`State::note_checksum`] before the next entry.
     pub fn apply(&mut self, entry: &Entry) -> Effect {
         self.wall_ms = self.wall_ms.max(entry.wall_ms);
-        if let Some(known) = entry.request_id.and_then(|id| self.answer(id)) {
+        if let Some(known) = entry.request_id.and_then(|id| self.answer(id))
+            && !bait::on("request-done-again")
+        {
             return Effect {
                 outcome: known.clone(),
                 published: None,

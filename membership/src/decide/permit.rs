@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use annulus_ring::{NodeId, Slot, Zone};
 
 use super::Decision;
-use crate::{CopySet, Event, PermitFault, Rejection, RetainedCopies, RingState, SlotEvidence};
+use crate::{
+    CopySet, Event, PermitFault, Rejection, RetainedCopies, RingState, SlotEvidence, bait,
+};
 
 fn kept<'a>(ring: &'a RingState, copies: &CopySet) -> Option<&'a RetainedCopies> {
     ring.retained.iter().find(|known| {
@@ -34,7 +36,7 @@ pub(super) fn permit(
     let known = kept(ring, copies).ok_or_else(|| no_such(copies, first))?;
     let not = |slot, reason| Err(Rejection::NotPermitted { slot, reason });
     let left_ms = (known.since_ms + ring.config.grace_ms).saturating_sub(now_ms);
-    if left_ms > 0 {
+    if left_ms > 0 && !bait::on("permit-in-grace") {
         return not(first, PermitFault::Grace(left_ms));
     }
     if ring.config.is_cache() {
@@ -92,11 +94,12 @@ fn deletable(
             .members
             .get(&said.node)
             .map(|member| member.incarnation);
-        if current != Some(said.incarnation) || said.acked_epoch < known.since_epoch {
+        let young = said.acked_epoch >= known.since_epoch || bait::on("permit-on-old-proof");
+        if current != Some(said.incarnation) || !young {
             return Err(PermitFault::Unverified);
         }
     }
-    if is_whole(ring, proof.slot) {
+    if is_whole(ring, proof.slot) || bait::on("permit-of-the-last") {
         Ok(())
     } else {
         Err(PermitFault::TooFew)

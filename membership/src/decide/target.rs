@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use annulus_ring::{Candidate, Handle, Member, Slot, SlotChange, Zone, place::Rules};
 
-use crate::{Rejection, RingState, TargetFault};
+use crate::{Rejection, RingState, TargetFault, bait};
 
 /// Members as candidates.
 pub(super) fn of(members: &[Member]) -> Vec<Candidate> {
@@ -117,7 +117,7 @@ pub(super) fn check(
             }
             Some(_) => old.contains(&new[0]),
         };
-        if !owner_rule {
+        if !owner_rule && !bait::on("target-led-by-anyone") {
             return fault(TargetFault::Owner);
         }
     }

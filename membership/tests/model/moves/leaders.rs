@@ -1,0 +1,210 @@
+//! What leaders do: the present one, the deposed ones, and what of theirs is still on its way.
+
+use annulus_membership::Outcome;
+use annulus_ring::{Availability, Endpoint};
+
+use crate::{
+    coverage::Failure,
+    verb::{Verb, plain},
+    world::{ON_ITS_WAY, World},
+};
+
+/// How often everybody acts before a world that was left alone must be at rest.
+const REST: u32 = 3_000;
+
+pub const VERBS: &[Verb] = &[
+    Verb {
+        name: "leads",
+        weight: 40,
+        draw: plain,
+        act: |world, _| {
+            world.leader_acts();
+        },
+    },
+    // A good moment: everybody acts and is heard, then the leader acts.
+    Verb {
+        name: "goes",
+        weight: 360,
+        draw: plain,
+        act: |world, _| {
+            world.everybody_acts();
+            world.leader_acts();
+        },
+    },
+    // The leader proposes, and the entry is committed later, or never.
+    Verb {
+        name: "proposes",
+        weight: 20,
+        draw: |world, _| (world.parked.len() < ON_ITS_WAY).then(String::new),
+        act: |world, _| {
+            let command = world.due();
+            world.parked.extend(command);
+        },
+    },
+    Verb {
+        name: "commits",
+        weight: 26,
+        draw: |world, chance| {
+            let count = world.parked.len();
+            (count > 0).then(|| chance.usize(..count).to_string())
+        },
+        act: |world, words| {
+            let Some(at) = words.number(0).filter(|_| !world.parked.is_empty()) else {
+                return;
+            };
+            let at = at as usize % world.parked.len();
+            let command = world.parked.remove(at);
+            world.failure(Failure::LateCommand);
+            world.propose(command);
+        },
+    },
+    Verb {
+        name: "deposes",
+        weight: 6,
+        draw: |_, chance| {
+            Some(["linked", "linked", "linked", "alone"][chance.usize(..4)].to_owned())
+        },
+        act: |world, words| {
+            world.failure(Failure::LeaderChanges);
+            world.new_leader(words.get(0) == Some("linked"));
+        },
+    },
+    // A deposed leader goes by what it has heard, and its entry is committed.
+    Verb {
+        name: "deposed",
+        weight: 10,
+        draw: |world, _| world.deposed.as_ref().map(|_| String::new()),
+        act: |world, _| {
+            if let Some(command) = world.due_to_the_deposed() {
+                world.failure(Failure::DeposedSpeaks);
+                world.propose(command);
+            }
+        },
+    },
+    // clock MS
+    Verb {
+        name: "clock",
+        weight: 8,
+        draw: |_, chance| Some([300, 1_000, 2_500, 6_000][chance.usize(..4)].to_string()),
+        act: |world, words| world.now_ms += words.number(0).unwrap_or_default(),
+    },
+    // tick MS
+    Verb {
+        name: "tick",
+        weight: 170,
+        draw: |_, chance| Some(chance.u64(1..600).to_string()),
+        act: |world, words| world.tick(words.number(0).unwrap_or_default()),
+    },
+    // again REQUEST: the answer was lost, the same request comes again
+    Verb {
+        name: "again",
+        weight: 10,
+        draw: |world, chance| {
+            let count = world.said.len();
+            (count > 0).then(|| chance.usize(..count).to_string())
+        },
+        act: |world, words| {
+            let Some(at) = words.number(0).filter(|_| !world.said.is_empty()) else {
+                return;
+            };
+            let said = world.said[at as usize % world.said.len()].clone();
+            let again: Outcome = world.apply(Some(said.id), said.command);
+            if again != said.outcome {
+                let what = format!("{again:?} instead of {:?}", said.outcome);
+                world.fail("EXACTLY-ONCE", what);
+            }
+        },
+    },
+    Verb {
+        name: "restarts",
+        weight: 2,
+        draw: plain,
+        act: |world, _| world.restart_twin(),
+    },
+    // Everything is mended and left alone: it must come to rest.
+    Verb {
+        name: "rests",
+        weight: 0,
+        draw: plain,
+        act: |world, _| rests(world),
+    },
+];
+
+fn rests(world: &mut World) {
+    if !world.ring_state().is_some_and(|ring| ring.founded) {
+        return;
+    }
+    mend(world);
+    for _ in 0..REST {
+        if world.violation.is_some() {
+            return;
+        }
+        if at_rest(world) {
+            world.compare_twins();
+            return;
+        }
+        let acted = world.leader_acts();
+        world.everybody_acts();
+        // While only time is waited for, it may pass faster.
+        world.now_ms += if acted { 100 } else { 500 };
+    }
+    let ring = world.ring_state().expect("it is founded");
+    let waits = annulus_membership::waiting_for(&world.state, ring, &world.reports, world.now_ms);
+    let (running, wave) = (&ring.transition, &ring.wave);
+    let what = format!("waiting for {waits:?}; transition {running:?}, wave {wave:?}");
+    world.fail("NEVER-STUCK", what);
+}
+
+/// Everybody is back with the directory of its living registration, and nothing stands still.
+fn mend(world: &mut World) {
+    use annulus_membership::RingCommand::{Hold, Pause};
+    let ids: Vec<_> = world.nodes.keys().cloned().collect();
+    for id in &ids {
+        let registered = world.ring_state().and_then(|ring| ring.registered(id));
+        let living = registered.map(|living| living.birth);
+        let facts = registered.map(|living| (living.zone.clone(), living.weight));
+        let (number, node) = (world.fresh_id(), world.nodes.get_mut(id));
+        let Some(node) = node else { continue };
+        node.runs = true;
+        let aside = node.aside.as_ref().map(|aside| aside.registration.birth);
+        if living.is_some() && aside == living {
+            node.restore();
+        }
+        // Its operator edits the agent's file too.
+        if let Some((zone, weight)) = facts {
+            node.registration.zone = zone;
+            node.registration.weight = weight;
+        }
+        // Whoever was started with another's address is started with one of its own.
+        node.registration.endpoint = Endpoint::new(format!("{id}-{number}:1")).unwrap();
+    }
+    world.new_leader(true);
+    let ring = world.ring_state();
+    let (paused, held) = ring.map_or((false, false), |ring| {
+        (ring.paused.is_some(), ring.held.is_some())
+    });
+    if paused {
+        world.request(Pause { reason: None });
+    }
+    if held {
+        world.request(Hold { reason: None });
+    }
+}
+
+fn at_rest(world: &World) -> bool {
+    let Some(ring) = world.ring_state() else {
+        return true;
+    };
+    let mut reports = world.reports.clone();
+    ring.transition.is_none()
+        && ring.wave.is_none()
+        && ring.retained.is_empty()
+        && ring.changes.values().all(|record| record.phase.ended())
+        && ring
+            .members
+            .values()
+            .all(|member| member.availability == Availability::Up)
+        // Later than every pause, and before anybody is taken for down.
+        && annulus_membership::due(&world.state, &world.ring, &mut reports, world.now_ms + 4_000)
+            .is_none()
+}
