@@ -88,38 +88,29 @@ impl Work {
 
     /// As successor: holds F of each slot of the wave, unless that runs already.
     pub(crate) fn confirm(&mut self, wave: &Wave) {
-        if self
-            .wave
-            .as_ref()
-            .is_some_and(|(running, _)| running == wave)
-        {
-            return;
-        }
-        self.end_wave();
-        let stop = self.shared.stop.child_token();
-        self.wave = Some((wave.clone(), stop.clone()));
-        let confirm = wave::confirm(self.shared.clone(), wave.clone());
-        self.tasks.spawn(async move {
-            let _over = stop.run_until_cancelled(confirm).await;
-        });
+        self.take_over(wave, wave::confirm);
     }
 
     /// As successor of a failover: stores the tails of the members that refuse the owner, unless
     /// that runs already.
     pub(crate) fn succeed(&mut self, wave: &Wave) {
-        if self
-            .wave
-            .as_ref()
-            .is_some_and(|(running, _)| running == wave)
-        {
+        self.take_over(wave, succeed::succeed);
+    }
+
+    fn take_over<F>(&mut self, wave: &Wave, work: fn(Arc<Shared>, Wave) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let running = self.wave.as_ref().map(|(running, _)| running);
+        if running == Some(wave) {
             return;
         }
         self.end_wave();
         let stop = self.shared.stop.child_token();
         self.wave = Some((wave.clone(), stop.clone()));
-        let succeed = succeed::succeed(self.shared.clone(), wave.clone());
+        let work = work(self.shared.clone(), wave.clone());
         self.tasks.spawn(async move {
-            let _over = stop.run_until_cancelled(succeed).await;
+            let _over = stop.run_until_cancelled(work).await;
         });
     }
 
