@@ -170,8 +170,9 @@ impl Shared {
     }
 
     fn break_with(&self, fault: StoreFault) {
-        self.fault.send_replace(Some(fault.clone()));
-        drop(self.broken.set(fault));
+        // Refused before it is told: who has heard of the fault must not read from the store.
+        drop(self.broken.set(fault.clone()));
+        self.fault.send_replace(Some(fault));
     }
 }
 

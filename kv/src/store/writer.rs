@@ -178,10 +178,10 @@ fn run(database: &Database, mut catalog: Catalog, shared: &Shared, waiting: &Rec
                 // Nothing after a failed sync can be trusted, so nothing more is tried: every job
                 // from here on is refused until the process is started again.
                 tracing::error!(error = %fault, "storage failed, the store takes nothing more");
+                shared.break_with(fault.clone());
                 for done in unanswered {
                     done(Err(fault.clone().into()));
                 }
-                shared.break_with(fault.clone());
                 while let Ok(job) = waiting.recv() {
                     (job.done)(Err(fault.clone().into()));
                 }
