@@ -1,19 +1,31 @@
 //! When a long-running command ends: a signal, or its parent's end.
 
+use std::io;
+
 use tokio::io::AsyncReadExt;
 
 use crate::exit::{Failure, Result};
 
-/// Waits for Ctrl-C or SIGTERM; with `until_stdin_closes` also for the end of standard input.
-pub async fn wait(until_stdin_closes: bool) -> Result<&'static str> {
-    let signal = |error: std::io::Error| {
-        Failure::failed(format!("cannot wait for signals: {error}"), "try again")
-    };
-    let mut terminate = terminate().map_err(signal)?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(signal).map(|()| "interrupt"),
-        () = terminate.wait() => Ok("terminate"),
-        () = stdin_closed(), if until_stdin_closes => Ok("standard input closed"),
+/// Hears signals from the moment it is made: one that comes while nobody waits ends the next wait.
+pub struct Closing {
+    signals: Signals,
+}
+
+impl Closing {
+    /// Begins to listen; before anybody is told that a signal ends this.
+    pub fn listen() -> Result<Self> {
+        let signals = Signals::listen().map_err(|error| {
+            Failure::failed(format!("cannot wait for signals: {error}"), "try again")
+        })?;
+        Ok(Self { signals })
+    }
+
+    /// Waits for Ctrl-C or SIGTERM; with `until_stdin_closes` also for the end of standard input.
+    pub async fn wait(&mut self, until_stdin_closes: bool) -> &'static str {
+        tokio::select! {
+            signal = self.signals.next() => signal,
+            () = stdin_closed(), if until_stdin_closes => "standard input closed",
+        }
     }
 }
 
@@ -25,31 +37,40 @@ async fn stdin_closed() {
 }
 
 #[cfg(unix)]
-struct Terminate(tokio::signal::unix::Signal);
-
-#[cfg(unix)]
-fn terminate() -> std::io::Result<Terminate> {
-    tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map(Terminate)
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
-impl Terminate {
-    async fn wait(&mut self) {
-        self.0.recv().await;
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "interrupt",
+            _ = self.terminate.recv() => "terminate",
+        }
     }
 }
 
-#[cfg(not(unix))]
-struct Terminate;
+#[cfg(windows)]
+struct Signals(tokio::signal::windows::CtrlC);
 
-#[cfg(not(unix))]
-fn terminate() -> std::io::Result<Terminate> {
-    Ok(Terminate)
-}
+#[cfg(windows)]
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        tokio::signal::windows::ctrl_c().map(Self)
+    }
 
-#[cfg(not(unix))]
-impl Terminate {
-    async fn wait(&mut self) {
-        std::future::pending::<()>().await;
+    async fn next(&mut self) -> &'static str {
+        self.0.recv().await;
+        "interrupt"
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::{
     args::{DEFAULT_WEIGHT, Global, KvServeArgs},
-    closing,
+    closing::Closing,
     config::{self, required},
     exit::{Failure, Result},
 };
@@ -65,9 +65,10 @@ pub async fn run(global: &Global, args: &KvServeArgs) -> Result {
             "correct what it names, and start it again",
         )
     })?;
+    let mut closing = Closing::listen()?;
     eprintln!("listening on {}", server.local_addr());
     let why = tokio::select! {
-        why = closing::wait(args.until_stdin_closes) => why?,
+        why = closing.wait(args.until_stdin_closes) => why,
         // What was not synced cannot be acknowledged: a supervisor starts it again.
         fault = server.failed() => {
             return Err(Failure::failed(fault, "start it again; it recovers from its data directory"));

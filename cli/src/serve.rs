@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     args::ServeArgs,
-    closing,
+    closing::Closing,
     config::{self, required},
     exit::{Failure, Result},
 };
@@ -35,9 +35,10 @@ pub async fn run(args: &ServeArgs) -> Result {
             "correct what it names, and start it again",
         )
     })?;
+    let mut closing = Closing::listen()?;
     eprintln!("listening on {}", server.local_addr());
     let why = tokio::select! {
-        why = closing::wait(args.until_stdin_closes) => why?,
+        why = closing.wait(args.until_stdin_closes) => why,
         // What raft cannot go on from ends the process: a supervisor starts it again.
         ended = server.ended() => {
             let reason = match ended {

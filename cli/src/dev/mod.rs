@@ -32,7 +32,7 @@ use annulus_kv::{
 use self::{cluster::Cluster, display::Display, plan::Plan, summary::Summary};
 use crate::{
     args::{DevArgs, Global},
-    closing,
+    closing::Closing,
     exit::{Failure, Result},
     kv,
     render::{self, grouped},
@@ -53,15 +53,19 @@ pub async fn run(global: &Global, args: &DevArgs) -> Result {
     let mut home = Home::new(args)?;
     let mut cluster = Cluster::prepare(&home.dir, &plan, args.serve)?;
     let display = Display::new();
+    let mut closing = Closing::listen()?;
     let told = tokio::select! {
         told = tell(global, &mut home, &mut cluster, display, plan, start) => told,
-        closed = closing::wait(false) => closed.and_then(|why| {
+        why = closing.wait(false) => {
             Err(Failure::failed(format!("stopped by {why} before the end"), "run it again"))
-        }),
+        }
     };
     // The run is over: from here on a signal is the end that was asked for.
     let told = match told {
-        Ok(()) if args.serve => serve(&cluster).await,
+        Ok(()) if args.serve => {
+            serve(&cluster, &mut closing).await;
+            Ok(())
+        }
         told => told,
     };
     cluster.stop().await;
@@ -154,7 +158,7 @@ async fn first_write(client: &KvClient, key: &[u8]) -> Result {
 }
 
 /// Stays up, and says what to try.
-async fn serve(cluster: &Cluster) -> Result {
+async fn serve(cluster: &Cluster, closing: &mut Closing) {
     let endpoints = cluster.endpoints.join(",");
     let ring = plan::RING;
     eprintln!(
@@ -169,9 +173,8 @@ async fn serve(cluster: &Cluster) -> Result {
          \n  annulus node drain {ring} n5\
          \n  kill -9 the process of a server, and ask again\n"
     );
-    let why = closing::wait(false).await?;
+    let why = closing.wait(false).await;
     eprintln!("{why}: stopping");
-    Ok(())
 }
 
 /// Where data and logs are kept.
