@@ -70,6 +70,8 @@ struct Facts {
     new_slots: BTreeSet<(SessionId, Slot)>,
     new_digests: BTreeSet<(SessionId, Slot, NodeId)>,
     news: bool,
+    /// Some of the news ends a time in which a range takes no writes.
+    pressing: bool,
 }
 
 /// The facts, shared by everyone who makes some and the link, which tells them.
@@ -94,12 +96,25 @@ impl Board {
         done
     }
 
-    /// Done when something changed since the last news was taken. One listener.
-    pub(crate) async fn changed(&self) {
+    /// Like [`Board::change`], of what a range that takes no writes waits for.
+    fn press(&self, change: impl FnOnce(&mut Facts)) {
+        self.change(|facts| {
+            facts.pressing = true;
+            change(facts);
+        });
+    }
+
+    /// Done when something changed since the last news was taken; with `known`, news that may
+    /// wait, when something changed that may not. Whether it may wait. One listener.
+    pub(crate) async fn changed(&self, known: bool) -> bool {
         loop {
             let changed = self.changed.notified();
-            if self.facts().news {
-                return;
+            let (news, pressing) = {
+                let facts = self.facts();
+                (facts.news, facts.pressing)
+            };
+            if pressing || (news && !known) {
+                return !pressing;
             }
             changed.await;
         }
@@ -138,11 +153,11 @@ impl Board {
     }
 
     pub(crate) fn sealed(&self, sealed: Option<(u64, Vec<Position>)>) {
-        self.change(|facts| facts.sealed = sealed);
+        self.press(|facts| facts.sealed = sealed);
     }
 
     pub(crate) fn confirmed(&self, confirmed: Option<(u64, Vec<Position>)>) {
-        self.change(|facts| facts.confirmed = confirmed);
+        self.press(|facts| facts.confirmed = confirmed);
     }
 
     pub(crate) fn confirmed_wave(&self) -> Option<u64> {
@@ -227,7 +242,7 @@ impl Board {
 
     /// The failover whose owner is refused here, with nothing older in flight.
     pub(crate) fn fenced(&self, wave: Option<u64>) {
-        self.change(|facts| facts.fenced = wave);
+        self.press(|facts| facts.fenced = wave);
     }
 
     /// The failover of [`Board::fenced`].
@@ -237,7 +252,7 @@ impl Board {
 
     /// The failover for which the tails of these nodes are stored.
     pub(crate) fn succeeded(&self, succeeded: Option<(u64, Vec<NodeId>)>) {
-        self.change(|facts| facts.succeeded = succeeded);
+        self.press(|facts| facts.succeeded = succeeded);
     }
 
     /// The failover of [`Board::succeeded`].
@@ -333,6 +348,7 @@ impl Board {
         let new_slots = std::mem::take(&mut facts.new_slots);
         let new_digests = std::mem::take(&mut facts.new_digests);
         facts.news = false;
+        facts.pressing = false;
         let clone = |(key, standing): (&(SessionId, Slot), &Standing)| (*key, standing.clone());
         if whole {
             news.slots = facts.slots.iter().map(clone).collect();
@@ -358,6 +374,8 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[test]
@@ -374,5 +392,18 @@ mod tests {
         assert_eq!(board.take(true).slots.len(), 2);
         board.session(None);
         assert_eq!(board.take(true).slots.len(), 0);
+    }
+
+    #[test]
+    fn what_ends_a_pause_in_writes_does_not_wait_for_other_news() {
+        let board = Board::default();
+        let now = |known| board.changed(known).now_or_never();
+        assert_eq!(now(false), None);
+        board.copied(1);
+        assert_eq!((now(false), now(true)), (Some(true), None));
+        board.sealed(Some((1, Vec::new())));
+        assert_eq!((now(false), now(true)), (Some(false), Some(false)));
+        board.take(false);
+        assert_eq!((now(false), now(true)), (None, None));
     }
 }

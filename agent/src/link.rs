@@ -368,8 +368,9 @@ impl Link {
                     let news = shared.board.take(false);
                     send(out, from_agent::Message::Report(news.into())).await?;
                 }
-                () = shared.board.changed(), if report_at.is_none() => {
-                    report_at = Some(Instant::now() + shared.config.debounce);
+                may_wait = shared.board.changed(report_at.is_some()) => {
+                    let wait = if may_wait { shared.config.debounce } else { Duration::ZERO };
+                    report_at = Some(Instant::now() + wait);
                 }
                 () = sleep_until(heard + silence) => return Err(LinkError::Silence(silence)),
             }

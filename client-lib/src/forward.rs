@@ -7,7 +7,7 @@
 //!   Stale, NotOwner   held moved on meanwhile     at once, where the ring now says
 //!   Stale, NotOwner   node not newer than asked   it must catch up: another member, or a pause
 //!   Behind            node older                  another member, or a pause
-//!   Sealed                                        a pause
+//!   Sealed                                        a pause, shorter if a newer epoch comes
 //!   Unavailable                                   another member, or a pause
 //!   Unknown           may be repeated             as Unavailable
 //!   Unknown           may not be repeated         give up
@@ -82,6 +82,8 @@ pub(crate) enum Next {
     Reroute,
     /// Pause, then ask the ring again.
     Pause,
+    /// Pause until a newer epoch is held, at most as long; then ask the ring again.
+    PauseForNews,
     /// Wait until this epoch, or a newer one, is held; then ask the ring again.
     Await(Epoch),
     /// The next member that the list names.
@@ -108,7 +110,7 @@ pub(crate) fn decide(answer: Answer, facts: &Facts) -> Next {
     }
     match wish(answer, facts) {
         // A pause that outlasts the deadline only hides the answer from the caller.
-        Next::Pause if facts.left <= facts.pause => Next::GiveUp,
+        Next::Pause | Next::PauseForNews if facts.left <= facts.pause => Next::GiveUp,
         next => next,
     }
 }
@@ -126,7 +128,8 @@ fn wish(answer: Answer, facts: &Facts) -> Next {
         // number, for it costs one bounded wait.
         Answer::Behind { epoch } => newer(epoch, Hint::None, facts).unwrap_or(elsewhere),
         Answer::Unavailable | Answer::Unknown => elsewhere,
-        Answer::Sealed => Next::Pause,
+        // What ends a seal is an epoch.
+        Answer::Sealed => Next::PauseForNews,
         Answer::Failed => Next::GiveUp,
     }
 }
@@ -285,7 +288,7 @@ mod tests {
                 Next::Pause,
             ),
             // The rest of what a node can answer.
-            ("sealed", Answer::Sealed, spare, Next::Pause),
+            ("sealed", Answer::Sealed, spare, Next::PauseForNews),
             ("unavailable", Answer::Unavailable, facts(), Next::Pause),
             (
                 "unavailable, another member",
@@ -368,7 +371,7 @@ mod tests {
                         Next::Await(wanted) => assert!(wanted > facts.waited.max(facts.held)),
                         Next::Hinted => assert!(facts.hops < MAX_HOPS),
                         Next::Other => assert!(facts.untried > 0),
-                        Next::Pause | Next::GiveUp => {}
+                        Next::Pause | Next::PauseForNews | Next::GiveUp => {}
                     }
                 }
             }

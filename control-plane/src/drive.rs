@@ -26,8 +26,9 @@ use crate::{
 
 /// Looks at least this often.
 const BEAT: Duration = Duration::from_millis(100);
-/// Looks at most this often: many reports are one look.
-const REST: Duration = Duration::from_millis(10);
+/// Rests between two looks, many reports being one look: at least so long, and so many times as
+/// long as the last look took. Ranges that are being handed over wait for it.
+const REST: (Duration, u32) = (Duration::from_millis(1), 4);
 /// How long a proposal may take.
 const PROPOSAL: Duration = Duration::from_secs(5);
 /// After a proposal was refused or not made, the ring rests.
@@ -85,11 +86,13 @@ pub(crate) async fn run(context: Arc<Context>) {
     };
     let mut news = true;
     loop {
+        let began = Instant::now();
         driver.look(news);
+        let rest = REST.0.max(began.elapsed() * REST.1);
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(REST) => {}
+            () = tokio::time::sleep(rest) => {}
         }
         let idle = driver.tasks.is_empty();
         news = tokio::select! {

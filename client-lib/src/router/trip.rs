@@ -1,7 +1,9 @@
 //! One request on its way: whom to ask now, and what to do after an answer.
 
+use std::time::Duration;
+
 use annulus_ring::{Availability, Epoch, Handle, Member, NodeId, Slot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{CallError, CallKind, Reach, Router, Stamp, Target};
 use crate::{
@@ -142,6 +144,10 @@ impl<'a> Trip<'a> {
                 self.asked.clear();
                 sleep(pause).await;
             }
+            Next::PauseForNews => {
+                self.asked.clear();
+                self.news(target.stamp.epoch, pause).await;
+            }
             Next::Await(wanted) => {
                 self.asked.clear();
                 // Half of what is left at most: the rest is for asking again.
@@ -164,6 +170,14 @@ impl<'a> Trip<'a> {
             self.unknown = Some(source);
         }
         Ok(())
+    }
+
+    /// Sleeps for `pause`, or until an epoch after `asked` is held.
+    async fn news(&self, asked: Epoch, pause: Duration) {
+        let mut epochs = self.router.client.epochs();
+        let newer = epochs.wait_for(|held| held.is_some_and(|held| held.epoch > asked));
+        // It cannot end otherwise: this router's client keeps the watch.
+        let _slept = timeout(pause, newer).await;
     }
 
     /// The answer as the decision wants it, and the hinted member if it is one worth asking.
