@@ -196,7 +196,7 @@ fn golden() -> Result<()> {
 
 fn vectors() -> Result<()> {
     step("vectors", || {
-        Cargo::new(["test", "-p", "annulus-ring", "--test", "vectors"])
+        Cargo::new(["test", "-p", "annulus-ring", "--test", "it", "vectors"])
             .env("UPDATE_VECTORS", "1")
             .run()
     })?;

@@ -2,7 +2,7 @@
 //!
 //! Walking anew from every token costs a whole round where a zone has few nodes. Going backwards
 //! instead, each token changes little: its node comes to the front, of its zone and of the list.
-//! `tests/tokens.rs` compares this with the walk as it is told.
+//! `tests/it/tokens.rs` compares this with the walk as it is told.
 
 use smallvec::SmallVec;
 

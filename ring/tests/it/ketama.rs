@@ -1,7 +1,5 @@
 //! The `ketama` layout against the clients that it must agree with.
 
-#![allow(clippy::unwrap_used)]
-
 use annulus_ring::{
     Handle, Weight,
     ketama::{
@@ -35,7 +33,7 @@ fn server(at: u16, name: &str, weight: u32) -> KetamaServer {
 #[test]
 fn every_key_goes_where_memcached_clients_send_it() {
     let fixtures: Vec<Fixture> =
-        serde_json::from_str(include_str!("fixtures/ketama/ketama.json")).unwrap();
+        serde_json::from_str(include_str!("../fixtures/ketama/ketama.json")).unwrap();
     let mut compared = std::collections::BTreeMap::new();
     for Fixture {
         client,

@@ -1,9 +1,7 @@
 //! Pins, hard zone spread, every replication factor, growth of k, and the work of planning.
 
 // Helpers of tests are no test functions to clippy.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common::*;
 use annulus_ring::{
     Handle, Slot, SlotTable,
     place::{
@@ -11,7 +9,6 @@ use annulus_ring::{
         shortfall,
     },
 };
-use common::*;
 use proptest::{prelude::*, sample::Index};
 
 fn pin(slot: u32, handle: u16) -> Pin {

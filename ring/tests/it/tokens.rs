@@ -1,7 +1,5 @@
 //! The `tokens` layout against the walk as it is told, and its edges.
 
-#![allow(clippy::unwrap_used)]
-
 use std::num::NonZeroU32;
 
 use annulus_ring::{

@@ -3,11 +3,9 @@
 //! `cargo x vectors` writes them. A changed byte is a changed protocol: keys would move, or
 //! clients in other languages would disagree.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
 use std::{collections::BTreeMap, fmt::Write as _, num::NonZeroU32, path::PathBuf};
 
+use crate::common::{Spec, assign, founded};
 use annulus_ring::{
     Bound, Handle, HashName, NodeId, RangeTable, Rendezvous, SlotTable, Token, TokenNode,
     TokenTable, Weight, Zone, bounded,
@@ -17,7 +15,6 @@ use annulus_ring::{
     rendezvous::{RendezvousNode, node_hash},
     tokens::{token, token_bytes, tokens},
 };
-use common::{Spec, assign, founded};
 use serde::Serialize;
 
 const SEED: u64 = 0x0123_4567_89ab_cdef;

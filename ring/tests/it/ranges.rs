@@ -1,7 +1,5 @@
 //! Ranges, sets of ranges and what lies between two tables, against membership of single hashes.
 
-#![allow(clippy::unwrap_used)]
-
 use annulus_ring::{
     Handle, RangeSet, RangeTable, Slot, SlotTable, Token, TokenRange,
     diff::{ApplyError, apply, diff},

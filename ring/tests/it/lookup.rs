@@ -1,16 +1,13 @@
 //! The compiled tables answer as a naive scan does, however they were made.
 
 // Helpers of tests are no test functions to clippy.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 use std::sync::Arc;
 
+use crate::common::*;
 use annulus_ring::{
     Handle, List, Lookup, Replication, Slot, SlotChange, Snapshot, SnapshotError, Step, Token,
     TokenIndex, TokenRange, Transition, TransitionId, lookup::IndexError,
 };
-use common::*;
 use proptest::{prelude::*, sample::Index};
 
 /// One thing that differs from one epoch to the next.

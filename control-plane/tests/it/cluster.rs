@@ -1,18 +1,14 @@
 //! Three servers over loopback: founding, proposing from anywhere, and what failures do.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-
-mod servers;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::servers::{Cluster, PATIENCE, applied, eventually, ring_time, tick};
 use annulus_control_plane::raft::{
     Dial, InitError, Node, NodeConfig, ProposeError, ReadError, Role, Storage, testing,
 };
 use annulus_membership::{Command, Outcome, Request, RequestId, RingCommand, RingConfig};
 use annulus_ring::Epoch;
-use servers::{Cluster, PATIENCE, applied, eventually, ring_time, tick};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_founded_cluster_decides_wherever_it_is_asked() {

@@ -1,7 +1,5 @@
 //! Cases from the field for the layouts beside `slots`, as far as the library alone can show them.
 
-#![allow(clippy::unwrap_used)]
-
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use annulus_ring::{

@@ -1,7 +1,5 @@
 //! Rendezvous and bounded load: shares, zones, least movement, and the logarithm beneath.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use annulus_ring::{

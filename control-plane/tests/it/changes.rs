@@ -1,12 +1,8 @@
 //! What operators may change on a running ring, by the wire: each call at a follower, what status
 //! shows of it, and what is refused by name.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-
-mod support;
-
+use crate::support::*;
 use annulus_proto::v1;
-use support::*;
 use tonic::{Code, Response, Status};
 
 async fn shown(cluster: &Cluster) -> v1::RingStatus {

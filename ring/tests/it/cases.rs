@@ -1,11 +1,9 @@
 //! Cases from the field, as far as the library alone can show them.
 
 // Helpers of tests are no test functions to clippy.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 use std::sync::Arc;
 
+use crate::common::*;
 use annulus_ring::{
     AssignError, Handle, Lookup, LookupError, NameError, Slot, SlotTable, SnapshotError, Token,
     TokenRange, Weight, Zone,
@@ -13,7 +11,6 @@ use annulus_ring::{
     place::{self, shortfall},
     placement::{diff, movement},
 };
-use common::*;
 
 /// C01: order of insertion changes the map. Ten nodes of mixed weights in three zones.
 #[test]

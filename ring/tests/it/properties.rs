@@ -1,15 +1,12 @@
 //! What holds for every ring.
 
 // Helpers of tests are no test functions to clippy.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common::*;
 use annulus_ring::{
     Handle, Lookup, Slot, SlotTable, TokenRange,
     place::{assign as try_assign, even_owners, shortfall},
     placement::{apply, diff},
 };
-use common::*;
 use proptest::{prelude::*, sample::Index};
 
 /// Up to `most` nodes in up to four zones, of weights that differ up to a hundredfold.

@@ -1,10 +1,7 @@
 //! The assigner on a ring of the size it is meant for.
 
 // Helpers of tests are no test functions to clippy.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-use common::*;
+use crate::common::*;
 
 #[test]
 fn a_ring_of_120_nodes_is_balanced_and_grows_by_the_least() {

@@ -2,8 +2,6 @@
 //! with nothing acknowledged lost, or the server stops with a message that names the place and
 //! the remedy. It never starts empty under its old id.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;

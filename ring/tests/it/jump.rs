@@ -1,7 +1,5 @@
 //! The `jump` layout against the program in its paper.
 
-#![allow(clippy::unwrap_used)]
-
 use annulus_ring::{
     Handle, HashName, Jump,
     jump::{JumpError, bucket},

@@ -1,18 +1,14 @@
 //! Plans through the API of three servers: made, shown, committed to their very target, and
 //! explained afterwards.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::*;
 use annulus_proto::{
     snapshot::{Expect, verify_and_decode},
     v1::{self, explain_range_request::What, planned_change::Change},
 };
 use annulus_ring::{RingName, Snapshot};
-use support::*;
 use tonic::{Code, Status};
 
 const LINEARIZABLE: i32 = v1::ReadMode::Linearizable as i32;

@@ -1,16 +1,12 @@
 //! Three servers on loopback: what operators, watchers and data nodes see of them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::*;
 use annulus_proto::v1::{
     self, bye::Reason, link_client::LinkClient, watch_client::WatchClient, watch_event::Event,
 };
 use bytes::Bytes;
-use support::*;
 use tonic::{Code, Status};
 
 const LINEARIZABLE: i32 = v1::ReadMode::Linearizable as i32;
