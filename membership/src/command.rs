@@ -183,7 +183,7 @@ pub enum RingCommand {
     },
     /// Folds queued changes into one transition.
     Start {
-        /// The changes folded, in order of acceptance.
+        /// The changes folded, in order of acceptance: those that wait and may go on, or some of them.
         changes: Vec<ChangeId>,
         /// The `layout_epoch` that `target` was computed on.
         base_layout_epoch: Epoch,

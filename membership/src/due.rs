@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
 
 use crate::{
-    Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE, NodeEvidence, NodeReport,
-    PairEvidence, Rejection, Reports, RingCommand, RingState, SlotEvidence, State, TransitionState,
-    Wave, bait, cache,
-    decide::{collected, leaving_owners, soak_left_ms},
+    ChangeId, Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE, NodeEvidence,
+    NodeReport, PairEvidence, Rejection, Reports, RingCommand, RingState, SlotEvidence, State,
+    TransitionState, Wave, bait, cache,
+    decide::{collected, leaving_owners, may_be_target, soak_left_ms},
     evidence::{Barrier, Proof, RootBuilder},
     fold,
 };
@@ -64,7 +64,9 @@ pub fn due(
     if ring.paused.is_some() && !flips_back {
         return released(ring, reports);
     }
-    if let Some(wave) = maintenance_wave(ring, reports, now_ms) {
+    if ring.paused.is_none()
+        && let Some(wave) = maintenance_wave(ring, reports, now_ms)
+    {
         return Some(wave);
     }
     if let Some(transition) = &ring.transition {
@@ -202,8 +204,8 @@ pub fn found_command(
     })
 }
 
-/// The running transition waits for a joiner that was down for [`REPLAN_AFTER_MS`], or for a member
-/// that is taken for dead: it starts again without it.
+/// The running transition gives ranges to a joiner that was down for [`REPLAN_AFTER_MS`], or leaves
+/// some to a member that is taken for dead: it starts again without it.
 fn replan(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingCommand> {
     let transition = ring.transition.as_ref()?;
     if transition.step >= Step::Switched {
@@ -213,13 +215,9 @@ fn replan(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingComman
         let down_ms = reports.down_ms(&member.node_id, now_ms);
         let silent = transition.joining.contains(&member.node_id)
             && down_ms.is_some_and(|down| down >= REPLAN_AFTER_MS);
-        let gains = || {
-            let mut slots = transition.target.keys();
-            slots.any(|slot| ring.sets(*slot).gainers().any(|one| one == member.handle))
-        };
         member.availability == annulus_ring::Availability::Down
             && (silent || ring.buried(&member.node_id))
-            && gains()
+            && transition.lists(member.handle)
     })?;
     Some(RingCommand::Replan {
         transition: transition.id,
@@ -227,19 +225,42 @@ fn replan(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingComman
     })
 }
 
+/// As many of the waiting changes as one transition can carry out. Together they may leave a range
+/// without a member that held it (a pin, a zone and a smaller rf); one after the other they do not,
+/// the dead first, and the rest waits.
 fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
-    let target = if fold.accepted.is_empty() {
-        Vec::new()
-    } else {
-        // No table at all cannot be: preflight keeps at least rf nodes with weight.
-        fold.target(ring).ok()?
-    };
-    Some(RingCommand::Start {
-        changes: fold.accepted.clone(),
+    let start = |changes: &[ChangeId], target| RingCommand::Start {
+        changes: changes.to_vec(),
         base_layout_epoch: ring.layout_epoch,
         assigner_version: annulus_ring::ASSIGNER_VERSION,
         target,
-    })
+    };
+    if fold.accepted.is_empty() {
+        return Some(start(&[], Vec::new()));
+    }
+    let buries = |id: &&ChangeId| {
+        let record = ring.changes.get(id);
+        record.is_some_and(|record| record.change.buries().is_some())
+    };
+    let burials: Vec<ChangeId> = fold.accepted.iter().filter(buries).copied().collect();
+    let all = fold.accepted.len();
+    let halves = std::iter::successors(Some(all / 2), |count| Some(count / 2));
+    let halves = halves.take_while(|count| *count > 0);
+    let parts = std::iter::once(burials).chain(halves.map(|count| fold.accepted[..count].to_vec()));
+    // Some go on only beside others: the dead beside the node that takes their ranges.
+    let parts = parts.filter(|part| !part.is_empty() && part.len() < all);
+    let parts = parts.filter_map(|part| {
+        let fold = fold::fold_only(ring, &part);
+        (fold.accepted == part).then_some(fold)
+    });
+    for fold in std::iter::once(fold.clone()).chain(parts) {
+        // No table at all cannot be: preflight keeps at least rf nodes with weight.
+        let target = fold.target(ring).ok()?;
+        if fold.accepted.len() == 1 || may_be_target(ring, &fold, &target).is_ok() {
+            return Some(start(&fold.accepted, target));
+        }
+    }
+    None
 }
 
 fn transition_due(

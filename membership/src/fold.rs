@@ -61,18 +61,33 @@ pub fn fold(ring: &RingState) -> Fold {
     fold
 }
 
+/// Folds only these of the waiting changes.
+#[must_use]
+pub(crate) fn fold_only(ring: &RingState, first: &[ChangeId]) -> Fold {
+    let changes = first
+        .iter()
+        .filter_map(|id| Some((*id, ring.changes.get(id)?)));
+    fold_of(ring, changes.map(|(id, record)| (id, &record.change)))
+}
+
 /// Folds these changes, as if they waited in this order and nothing else did.
 pub(crate) fn fold_of<'a>(
     ring: &RingState,
     changes: impl Iterator<Item = (ChangeId, &'a Change)>,
 ) -> Fold {
+    let changes: Vec<(ChangeId, &Change)> = changes.collect();
     let mut fold = Fold::default();
     let mut expected = current(ring);
+    // Their ranges are rebuilt first: whoever else would leave with the last copy waits for that.
+    let buried: BTreeSet<&NodeId> = changes
+        .iter()
+        .filter_map(|(_, change)| Some(change.buries()?.0))
+        .collect();
     let mut joining = BTreeSet::new();
     let mut leaving = BTreeSet::new();
     // Those that leave, and those of weight 0: they give up every range.
     let mut vacating = BTreeSet::new();
-    for (id, change) in changes {
+    for (id, change) in changes.iter().copied() {
         // A node cannot come and go in one transition, nor come with two weights: what is asked of
         // it after its join waits for the next one.
         let vacated = vacated(&expected, change);
@@ -81,10 +96,16 @@ pub(crate) fn fold_of<'a>(
             continue;
         }
         // Some member of each list must stay, to take the range over and to be copied from.
-        let all = vacating.iter().chain(&vacated);
+        let dead = buried.iter().copied().filter(|_| change.buries().is_none());
+        let all = vacating.iter().chain(&vacated).chain(dead);
         if !vacated.is_empty() && emptied(ring, all).is_some() {
             // What it waited for may have been withdrawn: then nobody ever comes.
-            if let Err(rejection) = rules::leaves_a_holder(ring, &expected, change) {
+            let rf = expected.replication.rf;
+            let widens = changes.iter().any(|(_, other)| match other {
+                Change::Replication { to, .. } => to.rf > rf,
+                _ => false,
+            });
+            if !widens && let Err(rejection) = preflight(ring, &expected, change) {
                 fold.refused.push((id, rejection));
             }
             continue;
@@ -160,6 +181,18 @@ impl Fold {
         let rules = self.rules(ring);
         let assign = |base: &SlotTable| place::assign_with(base, &self.candidates, &rules);
         let mut table = assign(&self.base(ring))?.table;
+        if !self.lead_by_holders(ring, &rules, &mut table) {
+            // Other changes moved everybody else away: not a replacement any more.
+            table = assign(&ring.slots)?.table;
+            self.lead_by_holders(ring, &rules, &mut table);
+        }
+        Ok(self.changes(ring, &table))
+    }
+
+    /// Puts a member that holds the range first in every list, the owner where it stays: the assigner
+    /// takes a replacement for one, and may move a small list away whole. Whether it could.
+    fn lead_by_holders(&self, ring: &RingState, rules: &Rules, table: &mut SlotTable) -> bool {
+        let mut all = true;
         for slot in ring.slots.slots() {
             let old = ring.slots.list(slot);
             let mut list = List::from_slice(table.list(slot));
@@ -173,18 +206,58 @@ impl Fold {
             if is_led_by_a_holder {
                 continue;
             }
-            // To the assigner the replacement held the range already.
-            let holder = old
-                .iter()
-                .find_map(|held| list.iter().position(|one| one == held));
-            let Some(at) = holder else {
-                // Other changes moved everybody else away: not a replacement any more.
-                return Ok(self.changes(ring, &assign(&ring.slots)?.table));
+            let place = |list: &List| {
+                let place = |held: &Handle| list.iter().position(|one| one == held);
+                old.iter().find_map(place)
             };
-            list[..=at].rotate_right(1);
-            table.set(slot, &list);
+            let holder = place(&list).or_else(|| {
+                list = self.with_a_holder(old, &list, rules, slot)?;
+                place(&list)
+            });
+            match holder {
+                Some(at) => {
+                    list[..=at].rotate_right(1);
+                    table.set(slot, &list);
+                }
+                None => all = false,
+            }
         }
-        Ok(self.changes(ring, &table))
+        all
+    }
+
+    /// This list with one of its new members given up for one of `old`, as spread as it was; balance
+    /// gives way here. None where pins or zones leave no place.
+    fn with_a_holder(
+        &self,
+        old: &[Handle],
+        list: &List,
+        rules: &Rules,
+        slot: Slot,
+    ) -> Option<List> {
+        let candidate = |handle: Handle| self.candidates.iter().find(|one| one.handle == handle);
+        let spread = |list: &List| {
+            let zones = list.iter().filter_map(|one| Some(&candidate(*one)?.zone));
+            zones.collect::<BTreeSet<&Zone>>().len()
+        };
+        let pins = rules.pins.iter().chain(&rules.owners);
+        let pinned: BTreeSet<Handle> = pins
+            .filter(|pin| pin.slot == slot)
+            .map(|pin| pin.handle)
+            .collect();
+        let may_hold = |held: &&Handle| candidate(**held).is_some_and(|one| one.weight.get() > 0);
+        old.iter().filter(may_hold).find_map(|held| {
+            let places = (0..list.len())
+                .rev()
+                .filter(|at| !pinned.contains(&list[*at]));
+            let lists = places.map(|at| {
+                let mut changed = list.clone();
+                changed[at] = *held;
+                changed
+            });
+            lists
+                .into_iter()
+                .find(|changed| spread(changed) >= spread(list))
+        })
     }
 
     /// What lies between the lists and `table`; every slot, where the quorums of all change.

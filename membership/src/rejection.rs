@@ -421,7 +421,7 @@ pub enum Rejection {
         step: Step,
     },
     /// Without the node the target would be the same.
-    #[error("node {node} gains nothing that could go elsewhere")]
+    #[error("node {node} is to hold nothing that could go elsewhere")]
     NothingToReplan {
         /// Who.
         node: NodeId,

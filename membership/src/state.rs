@@ -283,6 +283,12 @@ impl TransitionState {
     pub fn session(&self) -> SessionId {
         self.id.into()
     }
+
+    /// Whether a list of the target names this member. O(changed slots x rf).
+    #[must_use]
+    pub fn lists(&self, member: Handle) -> bool {
+        self.target.values().any(|list| list.contains(&member))
+    }
 }
 
 /// A running hand-over wave.

@@ -77,7 +77,21 @@ impl RingState {
         if let Some(both) = running.and_then(|transition| transition.requorum) {
             return both.from;
         }
-        with_nodes(self.config.replication, weighty(&self.candidates()))
+        with_nodes(self.config.replication, self.holders())
+    }
+
+    /// Members with weight that the lists before a running transition are made of: who joins by it
+    /// does not count yet, who leaves by it does until its end. Else quorums would change under way
+    /// where a node comes into weight as another leaves.
+    fn holders(&self) -> usize {
+        let running = self.transition.as_ref();
+        let counts = |member: &&Member| {
+            let id = &member.node_id;
+            let joins = running.is_some_and(|one| one.joining.contains(id));
+            let leaves = running.is_some_and(|one| one.draining.contains(id));
+            member.weight.get() > 0 && !joins && (member.state != MemberState::Draining || leaves)
+        };
+        self.members.values().filter(counts).count()
     }
 
     /// How far the lists are from what the members allow.

@@ -23,6 +23,7 @@ pub(crate) use failover::{needed, successors};
 pub(crate) use found::collected;
 pub(crate) use hand_over::passes as hand_over_passes;
 pub(crate) use permit::is_whole;
+pub(crate) use start::may_be as may_be_target;
 
 use annulus_ring::{Checksum, Epoch, RingName};
 

@@ -31,12 +31,9 @@ pub(super) fn decide(
             node: without.clone(),
         });
     }
-    let gains = transition.target.keys().any(|slot| {
-        let mut gainers = ring.sets(*slot).gainers();
-        gainers.any(|gainer| gainer == member.handle)
-    });
     // Of a member that stays, the next target would be the same.
-    if !gains || !(transition.joining.contains(without) || ring.buried(without)) {
+    let is_going = transition.joining.contains(without) || ring.buried(without);
+    if !is_going || !transition.lists(member.handle) {
         return Err(Rejection::NothingToReplan {
             node: without.clone(),
         });

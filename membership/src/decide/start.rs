@@ -1,4 +1,4 @@
-//! Folding all waiting changes into one transition with one target.
+//! Folding waiting changes into one transition with one target.
 
 use annulus_ring::{Epoch, RingName, SlotChange};
 
@@ -16,17 +16,29 @@ pub(super) fn decide(
     lists: &[SlotChange],
 ) -> Result<Decision, Rejection> {
     may_start(name, ring)?;
-    let fold = fold::fold(ring);
-    if base_layout_epoch != ring.layout_epoch || fold.accepted != changes {
+    let all = fold::fold(ring);
+    let fold = match changes {
+        [] => None,
+        some if all.accepted == some => Some(all.clone()),
+        some => Some(fold::fold_only(ring, some)),
+    };
+    // Nothing to start is said only where there is nothing.
+    let starts = match &fold {
+        None => all.accepted.is_empty(),
+        Some(fold) => {
+            let may_go_on = |id: &ChangeId| all.accepted.contains(id);
+            fold.accepted == changes && changes.iter().all(may_go_on)
+        }
+    };
+    if base_layout_epoch != ring.layout_epoch || !starts {
         return Err(Rejection::StaleTarget);
     }
-    let mut events: Vec<Event> = fold
+    let mut events: Vec<Event> = all
         .refused
-        .iter()
-        .cloned()
+        .into_iter()
         .map(|(id, rejection)| Event::ChangeRefused { id, rejection })
         .collect();
-    if !changes.is_empty() {
+    if let Some(fold) = fold {
         events.push(started(ring, fold, changes, lists)?);
     }
     Ok(events.into())
@@ -56,9 +68,8 @@ pub(super) fn started(
     changes: &[ChangeId],
     lists: &[SlotChange],
 ) -> Result<Event, Rejection> {
+    may_be(ring, &fold, lists)?;
     let requorum = fold.requorum(ring);
-    let rules = fold.rules(ring);
-    target::check(ring, &fold.candidates, &rules, requorum.is_some(), lists)?;
     Ok(Event::TransitionStarted {
         id: ring.last_transition.next(),
         changes: changes.to_vec(),
@@ -69,4 +80,11 @@ pub(super) fn started(
         requorum,
         target: lists.to_vec(),
     })
+}
+
+/// Whether these lists may carry out `fold`.
+pub(crate) fn may_be(ring: &RingState, fold: &Fold, lists: &[SlotChange]) -> Result<(), Rejection> {
+    let all_change = fold.requorum(ring).is_some();
+    let rules = fold.rules(ring);
+    target::check(ring, &fold.candidates, &rules, all_change, lists)
 }

@@ -228,6 +228,8 @@ impl Node {
             self.gain(slot, (transition.session(), slot), transition.step, head);
         } else if !is_listed && self.live.remove(&slot).is_some() {
             self.kept.entry(self.last_session).or_default().insert(slot);
+        } else if is_listed && !self.live.contains_key(&slot) {
+            self.promote(slot);
         }
         let Some(at) = self.live.get_mut(&slot) else {
             return;
@@ -254,6 +256,22 @@ impl Node {
             if said.reign < reign {
                 *said = *at;
             }
+        }
+    }
+
+    /// It slept through the switch: the newest copy that is whole is what it was listed for.
+    fn promote(&mut self, slot: Slot) {
+        let whole = |((session, of), staged): (&(SessionId, Slot), &Staged)| {
+            (*of == slot).then_some((*session, staged.mark?))
+        };
+        if let Some((session, mark)) = self
+            .staging
+            .iter()
+            .filter_map(whole)
+            .max_by_key(|one| one.0)
+        {
+            self.staging.remove(&(session, slot));
+            self.live.insert(slot, mark);
         }
     }
 

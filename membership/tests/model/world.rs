@@ -143,7 +143,10 @@ impl World {
         self.coverage.entry(&seen);
         self.memory.note(&seen);
         self.violation = self.violation.take().or(violation);
-        self.founded(&entry.command, &effect.outcome);
+        // A repeated request is answered again, and founds nothing again.
+        if effect.published.is_some() {
+            self.founded(&entry.command, &effect.outcome);
+        }
 
         let followed = self.twin.apply(&entry);
         if let Some(ring) = &followed.published {

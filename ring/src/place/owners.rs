@@ -98,6 +98,7 @@ pub(super) fn even(table: &SlotTable, nodes: &[Node], pinned: &[Pin]) -> Vec<(Sl
     let before: Vec<_> = choices.iter().map(|choice| choice.owner).collect();
     let uneven = unevenness(nodes, &owned);
     settle(nodes, &replicas, &mut owned, &mut choices);
+    undo_rounds(&before, &mut choices, nodes.len());
     // Handed over again and again for nothing, ranges would be sealed for ever: whoever calls
     // this until it answers nothing comes to an end.
     if before.iter().all(Option::is_some) && unevenness(nodes, &owned) >= uneven {
@@ -110,6 +111,49 @@ pub(super) fn even(table: &SlotTable, nodes: &[Node], pinned: &[Pin]) -> Vec<(Sl
     changed
         .filter_map(|(choice, _)| Some((choice.slot, nodes[usize::from(choice.owner?)].handle)))
         .collect()
+}
+
+/// Takes back hand-overs that go round: one range from a to b and another from b to a leave both
+/// with what they had. Done one after the other they would even be asked for without end, each time
+/// from the state that the last one left. O(choices + nodes).
+fn undo_rounds(before: &[Option<u16>], choices: &mut [Choice], nodes: usize) {
+    let mut leaves: Vec<Vec<usize>> = vec![Vec::new(); nodes];
+    for (at, (choice, before)) in choices.iter().zip(before).enumerate() {
+        if let Some(was) = before.filter(|was| choice.owner != Some(*was)) {
+            leaves[usize::from(was)].push(at);
+        }
+    }
+    // Where on the path each node is: the path's hand-overs each begin where the last one ended.
+    let mut place: Vec<Option<usize>> = vec![None; nodes];
+    for start in 0..nodes {
+        let (mut node, mut path) = (start, Vec::<(usize, usize)>::new());
+        place[node] = Some(0);
+        loop {
+            let leaving = leaves[node].pop();
+            let Some((at, to)) = leaving.and_then(|at| Some((at, choices[at].owner?))) else {
+                // Nothing leaves it any more, so nothing comes back by it.
+                place[node] = None;
+                match path.pop() {
+                    Some((from, _)) => node = from,
+                    None => break,
+                }
+                continue;
+            };
+            let to = usize::from(to);
+            path.push((node, at));
+            let Some(first) = place[to] else {
+                node = to;
+                place[node] = Some(path.len());
+                continue;
+            };
+            for (from, at) in path.drain(first..) {
+                choices[at].owner = before[at];
+                place[from] = None;
+            }
+            node = to;
+            place[node] = Some(path.len());
+        }
+    }
 }
 
 /// Sum of count^2 / weight, in units of 2^-32: least where counts follow weights.

@@ -1,9 +1,5 @@
 //! What operators ask for besides coming and going: the dead, pins, zones, quorums, maintenance, rows
 //! and plans.
-//!
-//! Not drawn yet (weight 0), only replayed from text: with them the model finds what is not mended.
-//! A target that `decide` refuses (pins together with a smaller rf or a zone), so that the leader's
-//! own Start is not due; and a ring at rest after a removal whose changes wait without a word.
 
 use annulus_membership::{
     Burial, Change, PinKind, PlanId, RingCommand, Spans, burial::Doubt, plan_command,
@@ -24,7 +20,7 @@ pub const VERBS: &[Verb] = &[
     // Everybody but the dead goes on speaking, until those are down.
     Verb {
         name: "waits",
-        weight: 0,
+        weight: 14,
         draw: |world, _| {
             let dead = world.nodes.values().any(|node| !node.runs);
             dead.then(String::new)
@@ -40,7 +36,7 @@ pub const VERBS: &[Verb] = &[
     // remove NODE [lost=SLOT+SLOT..] [stopped=WHO]
     Verb {
         name: "remove",
-        weight: 0,
+        weight: 30,
         draw: |world, chance| {
             let node = dead(world, chance)?;
             Some(format!("{node}{}", said_of(world, chance, &node)))
@@ -55,7 +51,7 @@ pub const VERBS: &[Verb] = &[
     // replace-dead NODE BY [lost=SLOT+SLOT..] [stopped=WHO]
     Verb {
         name: "replace-dead",
-        weight: 0,
+        weight: 20,
         draw: |world, chance| {
             let (node, by) = (dead(world, chance)?, newcomer(world, chance)?);
             Some(format!("{node} {by}{}", said_of(world, chance, &node)))
@@ -70,7 +66,7 @@ pub const VERBS: &[Verb] = &[
     // auto-remove [MS]: without a time, never
     Verb {
         name: "auto-remove",
-        weight: 0,
+        weight: 3,
         draw: |_, chance| Some(["600000", "600000", "1000", ""][chance.usize(..4)].to_owned()),
         act: |world, words| {
             let after_ms = words.number(0);
@@ -80,7 +76,7 @@ pub const VERBS: &[Verb] = &[
     // So much time passes that the dead may be removed by themselves; the others speak again.
     Verb {
         name: "ages",
-        weight: 0,
+        weight: 6,
         draw: |world, _| {
             let ring = world.ring_state()?;
             let down = |one: &annulus_ring::Member| one.availability == Availability::Down;
@@ -96,7 +92,7 @@ pub const VERBS: &[Verb] = &[
     // pin NODE member|owner SLOT+SLOT..
     Verb {
         name: "pin",
-        weight: 0,
+        weight: 8,
         draw: |world, chance| {
             let kind = ["member", "owner"][chance.usize(..2)];
             Some(format!(
@@ -119,7 +115,7 @@ pub const VERBS: &[Verb] = &[
     // unpin NODE [SLOT+SLOT..]
     Verb {
         name: "unpin",
-        weight: 0,
+        weight: 8,
         draw: |world, chance| {
             let pinned: Vec<NodeId> = world
                 .ring_state()?
@@ -147,7 +143,7 @@ pub const VERBS: &[Verb] = &[
     // zone NODE ZONE [accept]
     Verb {
         name: "zone",
-        weight: 0,
+        weight: 8,
         draw: |world, chance| {
             let node = whom(world, chance)?;
             Some(format!("{node} z{}{}", chance.u8(1..5), accepts(chance)))
@@ -162,7 +158,7 @@ pub const VERBS: &[Verb] = &[
     // zone-drain ZONE [accept]
     Verb {
         name: "zone-drain",
-        weight: 0,
+        weight: 5,
         draw: |_, chance| Some(format!("z{}{}", chance.u8(1..5), accepts(chance))),
         act: |world, words| {
             if let Some(zone) = words.zone(0) {
@@ -174,7 +170,7 @@ pub const VERBS: &[Verb] = &[
     // replication RF W R [accept]
     Verb {
         name: "replication",
-        weight: 0,
+        weight: 6,
         draw: |_, chance| {
             let said = [
                 "2 2 1", "2 1 2", "3 2 2", "3 3 1", "4 3 2", "5 3 3", "3 1 1", "9 0 1",
@@ -193,7 +189,7 @@ pub const VERBS: &[Verb] = &[
     // maintain NODE MS|over [accept]
     Verb {
         name: "maintain",
-        weight: 0,
+        weight: 8,
         draw: |world, chance| {
             let time = ["1000", "5000", "20000", "over", "0"][chance.usize(..5)];
             Some(format!(
@@ -216,7 +212,7 @@ pub const VERBS: &[Verb] = &[
     // row STEPS drain NODE, or row STEPS weight NODE WEIGHT
     Verb {
         name: "row",
-        weight: 0,
+        weight: 5,
         draw: |world, chance| {
             let (steps, node) = ([2, 3, 4, 1][chance.usize(..4)], whom(world, chance)?);
             let what = match chance.u8(..8) {
@@ -244,7 +240,7 @@ pub const VERBS: &[Verb] = &[
     // plans CHANGE [, CHANGE]
     Verb {
         name: "plans",
-        weight: 0,
+        weight: 10,
         draw: |world, chance| {
             let one = |chance: &mut Rng| {
                 Some(match chance.u8(..4) {
@@ -280,7 +276,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "commits-plan",
-        weight: 0,
+        weight: 14,
         draw: any_plan,
         act: |world, words| {
             if let Some(plan) = words.number(0).map(PlanId) {
@@ -290,7 +286,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "drops-plan",
-        weight: 0,
+        weight: 3,
         draw: any_plan,
         act: |world, words| {
             if let Some(plan) = words.number(0).map(PlanId) {
@@ -301,7 +297,7 @@ pub const VERBS: &[Verb] = &[
     // convert hash|layout|nothing
     Verb {
         name: "convert",
-        weight: 0,
+        weight: 1,
         draw: |_, chance| Some(["hash", "layout", "nothing"][chance.usize(..3)].to_owned()),
         act: |world, words| {
             world.request(RingCommand::Convert {

@@ -1,16 +1,19 @@
 //! What leaders do: the present one, the deposed ones, and what of theirs is still on its way.
 
-use annulus_membership::Outcome;
-use annulus_ring::{Availability, Endpoint};
+use annulus_membership::{ChangeId, ChangeRecord, Outcome, RingCommand, due};
+use annulus_ring::{Availability, Endpoint, NodeId};
 
 use crate::{
     coverage::Failure,
+    node::Node,
     verb::{Verb, plain},
     world::{ON_ITS_WAY, World},
 };
 
 /// How often everybody acts before a world that was left alone must be at rest.
 const REST: u32 = 3_000;
+/// And how often the operator looks meanwhile, in rounds.
+const ASKED_EVERY: u32 = 100;
 
 pub const VERBS: &[Verb] = &[
     Verb {
@@ -135,29 +138,73 @@ fn rests(world: &mut World) {
         return;
     }
     mend(world);
-    for _ in 0..REST {
+    for round in 1..=REST {
         if world.violation.is_some() {
             return;
+        }
+        if round % ASKED_EVERY == 0 {
+            does_as_it_is_told(world);
         }
         if at_rest(world) {
             world.compare_twins();
             return;
         }
         let acted = world.leader_acts();
+        says_hello(world);
         world.everybody_acts();
         // While only time is waited for, it may pass faster.
         world.now_ms += if acted { 100 } else { 500 };
     }
     let ring = world.ring_state().expect("it is founded");
     let waits = annulus_membership::waiting_for(&world.state, ring, &world.reports, world.now_ms);
-    let (running, wave) = (&ring.transition, &ring.wave);
-    let what = format!("waiting for {waits:?}; transition {running:?}, wave {wave:?}");
+    let (running, wave, kept) = (&ring.transition, &ring.wave, &ring.retained);
+    let mut open: Vec<_> = ring.changes.values().collect();
+    open.retain(|record| !record.phase.ended());
+    let due = due(
+        &world.state,
+        &world.ring,
+        &mut world.reports.clone(),
+        world.now_ms + 4_000,
+    );
+    let what = format!(
+        "waiting for {waits:?}; changes {open:?}; transition {running:?}; wave {wave:?}; kept \
+         {kept:?}; due {due:?}"
+    );
     world.fail("NEVER-STUCK", what);
+}
+
+/// The operator reads what a change waits for: a removal that cannot go on is withdrawn.
+fn does_as_it_is_told(world: &mut World) {
+    let Some(ring) = world.ring_state() else {
+        return;
+    };
+    let waits = annulus_membership::waiting_for(&world.state, ring, &world.reports, world.now_ms);
+    let told = |node: &NodeId| {
+        let names = |wait: &String| wait.starts_with(&format!("{node} is taken for dead, but"));
+        waits.iter().any(names)
+    };
+    let of_the_told = |(id, record): (&ChangeId, &ChangeRecord)| {
+        let (dead, _) = record.change.buries()?;
+        (!record.phase.ended() && told(dead)).then_some(*id)
+    };
+    let changes: Vec<ChangeId> = ring.changes.iter().filter_map(of_the_told).collect();
+    for change in changes {
+        world.request(RingCommand::Abort { change });
+    }
+}
+
+/// Who was refused asks again, as agents do: what took it for dead may have been withdrawn.
+fn says_hello(world: &mut World) {
+    let alone = |(id, node): (&NodeId, &Node)| (node.runs && !node.linked).then(|| id.clone());
+    let alone: Vec<NodeId> = world.nodes.iter().filter_map(alone).collect();
+    for id in alone {
+        world.link(&id);
+    }
 }
 
 /// Everybody is back with the directory of its living registration, and nothing stands still.
 fn mend(world: &mut World) {
-    use annulus_membership::RingCommand::{Hold, Pause};
+    use RingCommand::{Hold, Pause};
     let ids: Vec<_> = world.nodes.keys().cloned().collect();
     for id in &ids {
         let registered = world.ring_state().and_then(|ring| ring.registered(id));
@@ -205,6 +252,6 @@ fn at_rest(world: &World) -> bool {
             .values()
             .all(|member| member.availability == Availability::Up)
         // Later than every pause, and before anybody is taken for down.
-        && annulus_membership::due(&world.state, &world.ring, &mut reports, world.now_ms + 4_000)
+        && due(&world.state, &world.ring, &mut reports, world.now_ms + 4_000)
             .is_none()
 }
