@@ -238,16 +238,24 @@ fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
     if fold.accepted.is_empty() {
         return Some(start(&[], Vec::new()));
     }
-    let buries = |id: &&ChangeId| {
+    let buries = |id: &ChangeId| {
         let record = ring.changes.get(id);
         record.is_some_and(|record| record.change.buries().is_some())
     };
-    let burials: Vec<ChangeId> = fold.accepted.iter().filter(buries).copied().collect();
+    let (burials, others): (Vec<ChangeId>, Vec<ChangeId>) =
+        fold.accepted.iter().partition(|id| buries(id));
     let all = fold.accepted.len();
-    let halves = std::iter::successors(Some(all / 2), |count| Some(count / 2));
-    let halves = halves.take_while(|count| *count > 0);
-    let parts = std::iter::once(burials).chain(halves.map(|count| fold.accepted[..count].to_vec()));
-    // Some go on only beside others: the dead beside the node that takes their ranges.
+    let fewer = std::iter::successors(Some(others.len()), |count| {
+        (*count > 0).then_some(count / 2)
+    });
+    // Without the dead, ranges would be given to them, and all be planned anew.
+    let with_burials = fewer.clone().map(|count| {
+        let mut part = [&burials, &others[..count]].concat();
+        part.sort_unstable();
+        part
+    });
+    let parts = with_burials.chain(fewer.map(|count| others[..count].to_vec()));
+    // Some go on only beside others: the dead beside a node that takes their ranges.
     let parts = parts.filter(|part| !part.is_empty() && part.len() < all);
     let parts = parts.filter_map(|part| {
         let fold = fold::fold_only(ring, &part);

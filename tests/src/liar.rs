@@ -18,6 +18,8 @@ pub struct Liar {
     to_leader: mpsc::Sender<v1::FromAgent>,
     heard: watch::Receiver<Heard>,
     seq: u64,
+    /// End with it.
+    _renewals: tokio::task::JoinSet<()>,
     /// The life that it was given.
     pub incarnation: u64,
 }
@@ -61,6 +63,15 @@ impl Claim {
             empty: true,
             adopted_epoch: 0,
         }
+    }
+}
+
+/// Keeps the link, however long the test looks elsewhere. Answered renewals that somebody waits for
+/// count from 1.
+async fn renew(to_leader: mpsc::Sender<v1::FromAgent>) {
+    let renewal = || from_agent(from_agent::Message::Renew(v1::Renew { seq: 0 }));
+    while to_leader.send(renewal()).await.is_ok() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
@@ -112,7 +123,9 @@ impl Liar {
                     Some(to_agent::Message::Welcome(welcome)) => heard.welcome = Some(welcome),
                     Some(to_agent::Message::Leader(leader)) => heard.leader = Some(leader),
                     Some(to_agent::Message::Refused(refused)) => heard.refused = Some(refused),
-                    Some(to_agent::Message::RenewAck(ack)) => heard.renewed = ack.seq,
+                    Some(to_agent::Message::RenewAck(ack)) => {
+                        heard.renewed = heard.renewed.max(ack.seq);
+                    }
                     Some(to_agent::Message::View(view)) => heard.view = Some(view),
                     Some(to_agent::Message::Directive(_)) | None => {}
                 });
@@ -135,10 +148,13 @@ impl Liar {
         let welcome = answer
             .welcome
             .ok_or_else(|| format!("not the leader: {:?}", answer.leader))?;
+        let mut renewals = tokio::task::JoinSet::new();
+        renewals.spawn(renew(to_leader.clone()));
         Ok(Ok(Self {
             to_leader,
             heard,
             seq: 0,
+            _renewals: renewals,
             incarnation: welcome.incarnation,
         }))
     }

@@ -38,6 +38,10 @@ fn every_promise_holds_through_random_changes_and_failures() {
         let run = episode::play(seed, episodes, None);
         if let Some(violation) = run.violation {
             let count = run.moves.len();
+            // Shrinking takes minutes where each try must wait until nothing moves any more.
+            println!(
+                "seed {seed}, episode {episodes}, after {count} moves: {violation}; shrinking"
+            );
             let short = shrink::shrink(run.moves, violation, None);
             panic!(
                 "seed {seed}, episode {episodes}, after {count} moves; shrunk to {}:\n{}",
