@@ -63,8 +63,8 @@ pub fn fold(ring: &RingState) -> Fold {
 
 /// Folds only these of the waiting changes.
 #[must_use]
-pub(crate) fn fold_only(ring: &RingState, first: &[ChangeId]) -> Fold {
-    let changes = first
+pub(crate) fn fold_only(ring: &RingState, some: &[ChangeId]) -> Fold {
+    let changes = some
         .iter()
         .filter_map(|id| Some((*id, ring.changes.get(id)?)));
     fold_of(ring, changes.map(|(id, record)| (id, &record.change)))
@@ -249,14 +249,12 @@ impl Fold {
             let places = (0..list.len())
                 .rev()
                 .filter(|at| !pinned.contains(&list[*at]));
-            let lists = places.map(|at| {
+            let mut lists = places.map(|at| {
                 let mut changed = list.clone();
                 changed[at] = *held;
                 changed
             });
-            lists
-                .into_iter()
-                .find(|changed| spread(changed) >= spread(list))
+            lists.find(|changed| spread(changed) >= spread(list))
         })
     }
 
