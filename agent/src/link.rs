@@ -258,11 +258,7 @@ impl Link {
             status.linked_to = Some(endpoint.clone());
             status.refused = None;
         });
-        send(
-            &out,
-            from_agent::Message::Report(self.shared.board.take(true).into()),
-        )
-        .await?;
+        self.report(&out, true).await?;
         self.talk(&out, &mut incoming).await
     }
 
@@ -365,16 +361,30 @@ impl Link {
                 }
                 () = due => {
                     report_at = None;
-                    let news = shared.board.take(false);
-                    send(out, from_agent::Message::Report(news.into())).await?;
+                    self.report(out, false).await?;
                 }
                 may_wait = shared.board.changed(report_at.is_some()) => {
-                    let wait = if may_wait { shared.config.debounce } else { Duration::ZERO };
-                    report_at = Some(Instant::now() + wait);
+                    if may_wait {
+                        report_at = Some(Instant::now() + shared.config.debounce);
+                    } else {
+                        // Not by way of the timer, which this news would set again and again.
+                        report_at = None;
+                        self.report(out, false).await?;
+                    }
                 }
                 () = sleep_until(heard + silence) => return Err(LinkError::Silence(silence)),
             }
         }
+    }
+
+    /// Says what is new, or everything.
+    async fn report(
+        &self,
+        out: &mpsc::Sender<v1::FromAgent>,
+        everything: bool,
+    ) -> Result<(), LinkError> {
+        let news = self.shared.board.take(everything);
+        send(out, from_agent::Message::Report(news.into())).await
     }
 
     fn hear(&mut self, message: v1::ToAgent) -> Result<Option<End>, LinkError> {

@@ -13,6 +13,37 @@ use crate::{
     ring::{Ring, eventually, stamp},
 };
 
+/// A word that may not wait is said, also where nobody else turns the clock: everything runs on one
+/// thread here, and another one looks whether it stands still.
+#[test]
+fn an_urgent_word_waits_for_no_timer() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let ring = Ring::founded(&["a", "b"]).await;
+            let wave = v1::Wave {
+                id: 1,
+                owner: "a".into(),
+                successor: "b".into(),
+                slots: vec![0],
+                ..Default::default()
+            };
+            let directive = v1::Directive {
+                wave: Some(wave),
+                ..Default::default()
+            };
+            ring.leader.direct("a", directive);
+            let sealed = |one: &crate::leader::Reported| one.sealed.is_some();
+            ring.leader.until("a", "sealed", sealed).await;
+        });
+        done.send(()).unwrap();
+    });
+    let limit = std::time::Duration::from_secs(60);
+    ended.recv_timeout(limit).expect("the link stands still");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_seals_drains_confirms_and_begins_a_reign() {
     let ring = Ring::founded(&["a", "b"]).await;
