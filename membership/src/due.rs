@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
 
 use crate::{
-    ChangeId, Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE, NodeEvidence,
-    NodeReport, PairEvidence, Rejection, Reports, RingCommand, RingState, SlotEvidence, State,
-    TransitionState, Wave, bait, cache,
+    Change, ChangeId, Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE,
+    NodeEvidence, NodeReport, PairEvidence, Rejection, Reports, RingCommand, RingState,
+    SlotEvidence, State, TransitionState, Wave, bait, cache,
     decide::{collected, leaving_owners, may_be_target, soak_left_ms},
     evidence::{Barrier, Proof, RootBuilder},
     fold,
@@ -31,6 +31,8 @@ pub const TICK_MS: u64 = 5_000;
 const PERMIT_BATCH: usize = 256;
 /// Or for this long, in ms.
 const PERMIT_PAUSE_MS: u64 = 5_000;
+/// Waiting changes that do not go together are tried in up to so many pieces of a size.
+const ALL_PIECES: usize = 8;
 
 /// The next command for a ring, if one is due. `now_ms` is the leader's monotonic clock.
 pub fn due(
@@ -227,7 +229,7 @@ fn replan(ring: &RingState, reports: &Reports, now_ms: u64) -> Option<RingComman
 
 /// As many of the waiting changes as one transition can carry out. Together they may leave a range
 /// without a member that held it (a pin, a zone and a smaller rf); one after the other they do not,
-/// the dead first, and the rest waits.
+/// the dead first, and the rest waits. O(log(waiting)) targets are tried.
 fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
     let start = |changes: &[ChangeId], target| RingCommand::Start {
         changes: changes.to_vec(),
@@ -235,40 +237,72 @@ fn start(ring: &RingState, fold: &fold::Fold) -> Option<RingCommand> {
         assigner_version: annulus_ring::ASSIGNER_VERSION,
         target,
     };
+    let refusals_only = || start(&[], Vec::new());
     if fold.accepted.is_empty() {
-        return Some(start(&[], Vec::new()));
+        return Some(refusals_only());
     }
-    let buries = |id: &ChangeId| {
-        let record = ring.changes.get(id);
-        record.is_some_and(|record| record.change.buries().is_some())
-    };
-    let (burials, others): (Vec<ChangeId>, Vec<ChangeId>) =
-        fold.accepted.iter().partition(|id| buries(id));
-    let all = fold.accepted.len();
-    let fewer = std::iter::successors(Some(others.len()), |count| {
-        (*count > 0).then_some(count / 2)
-    });
-    // Without the dead, ranges would be given to them, and all be planned anew.
-    let with_burials = fewer.clone().map(|count| {
-        let mut part = [&burials, &others[..count]].concat();
-        part.sort_unstable();
-        part
-    });
-    let parts = with_burials.chain(fewer.map(|count| others[..count].to_vec()));
-    // Some go on only beside others: the dead beside a node that takes their ranges.
-    let parts = parts.filter(|part| !part.is_empty() && part.len() < all);
-    let parts = parts.filter_map(|part| {
+    let parts = parts(ring, &fold.accepted).into_iter().filter_map(|part| {
         let fold = fold::fold_only(ring, &part);
         (fold.accepted == part).then_some(fold)
     });
     for fold in std::iter::once(fold.clone()).chain(parts) {
         // No table at all cannot be: preflight keeps at least rf nodes with weight.
         let target = fold.target(ring).ok()?;
+        if keeps_the_dead(ring, &target) {
+            continue;
+        }
         if fold.accepted.len() == 1 || may_be_target(ring, &fold, &target).is_ok() {
             return Some(start(&fold.accepted, target));
         }
     }
-    None
+    // A removal that is refused is what the others wait for.
+    (!fold.refused.is_empty()).then(refusals_only)
+}
+
+/// Parts of these changes in the order in which they are tried: with the dead before without them;
+/// what makes room beside less and less of what takes it, before less and less of all.
+fn parts(ring: &RingState, accepted: &[ChangeId]) -> Vec<Vec<ChangeId>> {
+    let change = |id: &&ChangeId| ring.changes.get(id).map(|record| &record.change);
+    let buries = |id: &&ChangeId| change(id).is_some_and(|change| change.buries().is_some());
+    let eases = |id: &&ChangeId| match change(id) {
+        Some(Change::Join { .. } | Change::Unpin { .. }) => true,
+        Some(Change::Weight { weight, .. }) => weight.get() > 0,
+        _ => false,
+    };
+    let (burials, others): (Vec<ChangeId>, Vec<ChangeId>) = accepted.iter().partition(buries);
+    let (easing, taking): (Vec<ChangeId>, Vec<ChangeId>) = others.iter().partition(eases);
+    let mut parts: Vec<Vec<ChangeId>> = Vec::new();
+    for first in [&burials[..], &[]] {
+        parts.extend(pieces(&taking).map(|piece| [first, &easing, piece].concat()));
+        parts.extend(pieces(&others).map(|piece| [first, piece].concat()));
+    }
+    for part in &mut parts {
+        part.sort_unstable();
+    }
+    let mut tried = BTreeSet::from([accepted.to_vec(), Vec::new()]);
+    parts.retain(|part| tried.insert(part.clone()));
+    parts
+}
+
+/// All, both halves, all quarters, all eighths, then the first of less and less, at last none.
+fn pieces(changes: &[ChangeId]) -> impl Iterator<Item = &[ChangeId]> {
+    let halved = |size: &usize| (*size > 1).then_some(size.div_ceil(2));
+    let sizes = std::iter::successors(Some(changes.len().max(1)), halved);
+    let of_size = move |size: usize| {
+        let all = changes.len().div_ceil(size) <= ALL_PIECES;
+        changes.chunks(size).take(if all { ALL_PIECES } else { 1 })
+    };
+    sizes.flat_map(of_size).chain([&changes[..0]])
+}
+
+/// Whether somebody who is taken for dead would be in a new list: all would be planned anew.
+fn keeps_the_dead(ring: &RingState, target: &[annulus_ring::SlotChange]) -> bool {
+    let dead: BTreeSet<Handle> = ring
+        .burials()
+        .filter_map(|(node, _)| Some(ring.members.get(node)?.handle))
+        .collect();
+    let mut lists = target.iter().map(|change| &change.to);
+    lists.any(|list| list.iter().any(|handle| dead.contains(handle)))
 }
 
 fn transition_due(

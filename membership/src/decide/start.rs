@@ -22,9 +22,9 @@ pub(super) fn decide(
         some if all.accepted == some => Some(all.clone()),
         some => Some(fold::fold_only(ring, some)),
     };
-    // Nothing to start is said only where there is nothing.
+    // Nothing to start is said where there is nothing, or where the rest waits for who is refused.
     let starts = match &fold {
-        None => all.accepted.is_empty(),
+        None => all.accepted.is_empty() || !all.refused.is_empty(),
         Some(fold) => {
             let may_go_on = |id: &ChangeId| all.accepted.contains(id);
             fold.accepted == changes && changes.iter().all(may_go_on)

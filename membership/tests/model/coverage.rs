@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use annulus_membership::{
-    Change, Command, EvidenceFault, HandOver, Outcome, PermitFault, Rejection, RingCommand,
-    RingState, TargetFault, WaveFault,
+    Change, ChangePhase, Command, EvidenceFault, HandOver, Outcome, PermitFault, Rejection,
+    RingCommand, RingState, TargetFault, WaveFault,
 };
 use annulus_ring::Step;
 
@@ -26,6 +26,12 @@ const UNREACHABLE: &[(&str, &str)] = &[
         "an unknown handle is not eligible",
     ),
 ];
+
+/// Commands that every ring of today refuses.
+const NEVER_ACCEPTED: &[(&str, &str)] = &[(
+    "Convert",
+    "every ring of the log has the one layout kind; the way around is named",
+)];
 
 /// A way in which the world fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,6 +177,20 @@ impl Coverage {
             && seen.done().is_some()
         {
             self.edges(before, after, &name);
+            self.refused_later(before, after);
+        }
+    }
+
+    /// Changes that were accepted, and that a later entry refused.
+    fn refused_later(&mut self, before: &RingState, after: &RingState) {
+        for (id, record) in &after.changes {
+            let ChangePhase::Refused(rejection) = &record.phase else {
+                continue;
+            };
+            let was_open = before.changes.get(id).is_some_and(|was| !was.phase.ended());
+            if was_open {
+                self.rejection(rejection);
+            }
         }
     }
 
@@ -271,8 +291,12 @@ impl Coverage {
             }
         }
         for name in commands() {
-            let accepted = self.commands.get(&name).map(|both| both.0);
-            need(format!("accepted {name}"), accepted.unwrap_or_default());
+            let accepted = self.commands.get(&name).map_or(0, |both| both.0);
+            match NEVER_ACCEPTED.iter().find(|(known, _)| *known == name) {
+                Some(_) if accepted == 0 => {}
+                Some(_) => need(format!("{name} is never accepted, and was"), 0),
+                None => need(format!("accepted {name}"), accepted),
+            }
         }
         missing
     }

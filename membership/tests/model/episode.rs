@@ -76,7 +76,7 @@ impl Episode {
             _ => (rf / 2 + 1, rf / 2 + 1),
         };
         let soak = [500, 2_000, 4_000][chance.usize(..3)];
-        let grace = [300, 1_500, 6_000][chance.usize(..3)];
+        let grace = [300, 2_500, 8_000][chance.usize(..3)];
         let nodes = chance.usize(4..9);
         let zones = [3, 3, 2, 1][chance.usize(..4)];
         let weightless = chance.u8(..5) == 0;
@@ -140,18 +140,101 @@ impl Episode {
 }
 
 impl Episode {
-    /// A new zone comes, one range is left as it is, and somebody would delete a copy of it.
+    /// Plans that are committed, too late, twice, or after who they name has begun another life.
+    fn plans(&mut self) {
+        self.say("ring bits=3 rf=3 soak=300 grace=300");
+        (0..6).for_each(|at| self.say(&format!("agent n{at} z{} 100", at % 3 + 1)));
+        self.say("found accept n0 n1 n2 n3");
+        for round in 0..24_usize {
+            let other = format!("n{}", 4 + self.chance.usize(..2));
+            let weight = [50, 100, 200][self.chance.usize(..3)];
+            let member = format!("n{}", self.chance.usize(..4));
+            match round % 6 {
+                0 | 3 => self.say(&format!("plans join {other}, weight {member} {weight}")),
+                1 | 4 => self.say(&format!("plans drain {other}")),
+                _ => self.say(&format!("plans weight {member} {weight}")),
+            }
+            self.say("forges plan-that-splits 0");
+            self.draw_only("plans", 1);
+            match self.chance.u8(..4) {
+                0 => self.say(&format!("empties {other}")),
+                1 => self.draw_only("drops-plan", 1),
+                _ => {}
+            }
+            self.draw_only("commits-plan", 3);
+            (0..30).for_each(|_| self.say("goes"));
+            self.say("tick 400");
+            (0..6).for_each(|_| self.say("goes"));
+            self.say(&format!("renews {other}"));
+            self.draw_only("commits-plan", 2);
+        }
+        self.say("rests");
+    }
+
+    /// One node has everything, and somebody else would take its place.
+    fn replaces_the_only_one(&mut self) {
+        self.say("ring bits=2 rf=3 soak=500 grace=500");
+        (0..4).for_each(|at| self.say(&format!("agent n{at} z1 100")));
+        self.say("found accept n0");
+        (0..CROWDED_MOVES).for_each(|at| self.say(&format!("replace n0 n{}", at % 3 + 1)));
+    }
+
+    /// More pins than a ring has room for.
+    fn pins_all(&mut self) {
+        self.say("ring bits=14 rf=3 soak=500 grace=500");
+        (0..3).for_each(|at| self.say(&format!("agent n{at} z{} 100", at + 1)));
+        self.say("found accept n0 n1 n2");
+        (0..CROWDED_MOVES).for_each(|at| self.say(&format!("pins-all n{}", at % 3)));
+    }
+
+    /// Owners fall silent one after the other, and their failovers are forged.
+    fn fails_over(&mut self) {
+        self.say("ring bits=3 rf=3 soak=300 grace=300");
+        (0..4).for_each(|at| self.say(&format!("agent n{at} z{} 100", at % 3 + 1)));
+        self.say("found accept n0 n1 n2 n3");
+        for round in 0..16 {
+            let node = format!("n{}", round % 4);
+            self.say(&format!("dies {node}"));
+            self.say("waits");
+            for pick in 0..4 {
+                self.say("leads");
+                self.say(&format!("forges failover-on-too-few {pick}"));
+                self.say(&format!("forges failover-of-the-living {pick}"));
+                self.say("everybody");
+            }
+            self.say(&format!("returns {node}"));
+            (0..12).for_each(|_| self.say("goes"));
+        }
+    }
+
+    /// Pins that a forged target passes over.
+    fn pins_and_unpins(&mut self) {
+        self.say("ring bits=3 rf=2 soak=300 grace=300");
+        (0..6).for_each(|at| self.say(&format!("agent n{at} z{} 100", at % 2 + 1)));
+        self.say("found accept n0 n1 n2 n3 n4 n5");
+        for round in 0..12 {
+            let node = format!("n{}", self.chance.usize(..6));
+            self.say(&format!(
+                "pin {node} member {}+{}",
+                round % 8,
+                (round + 3) % 8
+            ));
+            (0..4)
+                .for_each(|pick| self.say(&format!("forges target-that-passes-over-a-pin {pick}")));
+            (0..30).for_each(|_| self.say("goes"));
+            self.say("tick 400");
+            (0..6).for_each(|_| self.say("goes"));
+            self.say(&format!("unpin {node}"));
+        }
+    }
+
+    /// Lists are as short as no rule leaves them, and somebody would delete another copy.
     fn thins_out(&mut self) {
         ["hold", "drain n3"].iter().for_each(|line| self.say(line));
         (0..40).for_each(|_| self.say("goes"));
-        for line in [
-            "unhold",
-            "tick 9000",
-            "join n4",
-            "forges target-that-is-lazy 0",
-        ] {
-            self.say(line);
-        }
+        ["unhold", "tick 9000", "thins"]
+            .iter()
+            .for_each(|line| self.say(line));
         (0..CROWDED_MOVES).for_each(|pick| self.say(&format!("forges permit-of-the-last {pick}")));
     }
 }
@@ -184,6 +267,11 @@ pub fn play(seed: u64, number: u64, planted: Option<Planted>) -> Run {
     episode.world.planted = planted;
     let panicked = catch_unwind(AssertUnwindSafe(|| match number % CROWDS {
         kind @ 11..15 => episode.crowds(kind - 11),
+        115 => episode.replaces_the_only_one(),
+        116 => episode.pins_all(),
+        118 => episode.pins_and_unpins(),
+        119..124 => episode.fails_over(),
+        kind if kind % 24 == 17 => episode.plans(),
         _ => {
             episode.begins();
             episode.draw(MOVES);

@@ -259,6 +259,14 @@ impl Node {
         }
     }
 
+    /// Whether a read that reaches it, now or once it has woken up, finds all of the range.
+    pub fn holds(&self, slot: Slot) -> bool {
+        let whole = |((_, of), staged): (&(SessionId, Slot), &Staged)| {
+            *of == slot && staged.mark.is_some() && !staged.damaged
+        };
+        self.live.contains_key(&slot) || self.staging.iter().any(whole)
+    }
+
     /// It slept through the switch: the newest copy that is whole is what it was listed for.
     fn promote(&mut self, slot: Slot) {
         let whole = |((session, of), staged): (&(SessionId, Slot), &Staged)| {

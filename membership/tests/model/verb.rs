@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::OnceLock};
 
-use annulus_membership::{ChangeId, ChangePhase};
+use annulus_membership::{ChangeId, ChangePhase, ChangeRecord};
 use annulus_ring::{NodeId, Step, Weight, Zone};
 use fastrand::Rng;
 
@@ -99,7 +99,7 @@ pub fn draw(world: &World, chance: &mut Rng) -> Move {
     loop {
         let at = chance.u32(..total);
         let (_, verb) = sums[sums.partition_point(|(sum, _)| *sum <= at)];
-        if ["goes", "leads"].contains(&verb.name) && lingers(world) && chance.u8(..4) > 0 {
+        if ["goes", "leads"].contains(&verb.name) && chance.u8(..lingers(world)) > 0 {
             continue;
         }
         if let Some(words) = (verb.draw)(world, chance) {
@@ -108,20 +108,25 @@ pub fn draw(world: &World, chance: &mut Rng) -> Move {
     }
 }
 
-/// Moments that pass too fast for failures and forgeries to hit them often: they last longer.
-fn lingers(world: &World) -> bool {
+/// How many times longer this moment lasts than it would: some pass too fast for failures and
+/// forgeries to hit them often.
+fn lingers(world: &World) -> u8 {
     let Some(ring) = world.ring_state() else {
-        return false;
+        return 1;
     };
+    if ring.wave.as_ref().is_some_and(|wave| wave.intent.is_some()) {
+        return 4;
+    }
+    let waits = |record: &ChangeRecord| record.phase == ChangePhase::Queued;
     match &ring.transition {
-        Some(one) => matches!(
-            one.step,
-            Step::CatchingUp | Step::Verified | Step::FlippingBack
-        ),
-        None => ring
-            .changes
-            .values()
-            .any(|record| record.phase == ChangePhase::Queued),
+        Some(one) => match one.step {
+            Step::FlippingBack => 10,
+            Step::Copying | Step::CatchingUp | Step::Verified => 4,
+            Step::Joint => 2,
+            Step::Prepared | Step::Writing | Step::Switched => 1,
+        },
+        None if ring.changes.values().any(waits) => 4,
+        None => 1,
     }
 }
 

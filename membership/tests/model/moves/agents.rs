@@ -1,10 +1,10 @@
 //! What happens to data nodes, and to what they say.
 
-use annulus_membership::{Birth, Greeting, Hello, greet};
+use annulus_membership::{Birth, Greeting, Hello, due::REPLAN_AFTER_MS, greet};
 use annulus_ring::{Endpoint, Incarnation, NodeId, Weight, Zone};
 use fastrand::Rng;
 
-use super::{any_name, any_node, transition};
+use super::{SILENCE, any_name, any_node, transition};
 use crate::{
     coverage::Failure,
     verb::{Verb, Words, one_of, plain},
@@ -104,12 +104,32 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "dies",
-        weight: 17,
+        weight: 19,
         draw: |world, chance| {
             let dead = world.nodes.values().filter(|node| !node.runs).count();
             (dead < MAX_DEAD).then(|| victim(world, chance))?
         },
         act: dies,
+    },
+    // A joiner dies, and stays away for so long that the others go on without it.
+    Verb {
+        name: "outlasts",
+        weight: 7,
+        draw: |world, chance| {
+            let joining: Vec<&NodeId> = transition(world)?.1.joining.iter().collect();
+            one_of(&joining, chance).map(ToString::to_string)
+        },
+        act: |world, words| {
+            dies(world, words);
+            for _ in 0..SILENCE {
+                world.now_ms += 1_000;
+                world.everybody_acts();
+            }
+            world.leader_acts();
+            world.now_ms += REPLAN_AFTER_MS;
+            world.everybody_acts();
+            world.leader_acts();
+        },
     },
     Verb {
         name: "returns",

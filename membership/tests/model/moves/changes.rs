@@ -7,14 +7,11 @@ use annulus_membership::{
 use annulus_ring::{Availability, HashName, NodeId, Replication, Slot};
 use fastrand::Rng;
 
-use super::{any_node, member, newcomer};
+use super::{SILENCE, any_node, member, newcomer};
 use crate::{
     verb::{Verb, Words, one_of},
     world::World,
 };
-
-/// Rounds of a silence that makes the dead go down.
-const SILENCE: u32 = 12;
 
 pub const VERBS: &[Verb] = &[
     // Everybody but the dead goes on speaking, until those are down.
@@ -92,7 +89,7 @@ pub const VERBS: &[Verb] = &[
     // pin NODE member|owner SLOT+SLOT..
     Verb {
         name: "pin",
-        weight: 8,
+        weight: 16,
         draw: |world, chance| {
             let kind = ["member", "owner"][chance.usize(..2)];
             Some(format!(
@@ -158,7 +155,7 @@ pub const VERBS: &[Verb] = &[
     // zone-drain ZONE [accept]
     Verb {
         name: "zone-drain",
-        weight: 5,
+        weight: 8,
         draw: |_, chance| Some(format!("z{}{}", chance.u8(1..5), accepts(chance))),
         act: |world, words| {
             if let Some(zone) = words.zone(0) {
@@ -212,12 +209,12 @@ pub const VERBS: &[Verb] = &[
     // row STEPS drain NODE, or row STEPS weight NODE WEIGHT
     Verb {
         name: "row",
-        weight: 5,
+        weight: 8,
         draw: |world, chance| {
             let (steps, node) = ([2, 3, 4, 1][chance.usize(..4)], whom(world, chance)?);
             let what = match chance.u8(..8) {
-                0 => format!("join {node}"),
-                1..4 => format!("drain {node}"),
+                0..2 => format!("join {}", newcomer(world, chance)?),
+                2..5 => format!("drain {node}"),
                 _ => format!("weight {node} {}", [0, 50, 200][chance.usize(..3)]),
             };
             Some(format!("{steps} {what}"))
@@ -286,7 +283,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "drops-plan",
-        weight: 3,
+        weight: 4,
         draw: any_plan,
         act: |world, words| {
             if let Some(plan) = words.number(0).map(PlanId) {

@@ -1,12 +1,15 @@
-//! Worlds at their limits: 10,000 members, 1,000 waiting changes, 256 rings.
+//! Worlds at their limits: 10,000 members, 1,000 waiting changes, 256 rings, 10,000 pins; and lists
+//! that are too short.
+
+use std::collections::BTreeSet;
 
 use annulus_membership::{
-    Birth, Change, Command, KnownBirth, MAX_MEMBERS, MAX_QUEUE, MAX_RINGS, Outcome, Registered,
-    RingCommand, RingConfig, RosterEntry,
+    Birth, Change, Command, KnownBirth, MAX_MEMBERS, MAX_QUEUE, MAX_RINGS, Outcome, PinKind,
+    Registered, RingCommand, RingConfig, RosterEntry, Spans,
 };
 use annulus_ring::{
-    Availability, Endpoint, Handle, Incarnation, Member, MemberState, NodeId, RingName, Weight,
-    Zone,
+    Availability, Endpoint, Handle, Incarnation, List, Member, MemberState, NodeId, RingName,
+    Weight, Zone,
 };
 
 use crate::{verb::Verb, world::World};
@@ -30,6 +33,33 @@ pub const VERBS: &[Verb] = &[
         draw: |_, _| None,
         act: |world, _| {
             (0..MAX_RINGS).for_each(|at| another_ring(world, at as u64));
+        },
+    },
+    // Lists of ranges of which somebody keeps a copy lose their last member, as a log may hold them.
+    Verb {
+        name: "thins",
+        weight: 0,
+        draw: |_, _| None,
+        act: |world, _| thins(world),
+    },
+    // pins-all NODE: in one change
+    Verb {
+        name: "pins-all",
+        weight: 0,
+        draw: |_, _| None,
+        act: |world, words| {
+            let (Some(node), Some(ring)) = (words.node(0), world.ring_state()) else {
+                return;
+            };
+            let change = Change::Pin {
+                node,
+                slots: Spans::of(ring.slots.slots()),
+                kind: PinKind::Member,
+            };
+            world.request(RingCommand::Change {
+                change,
+                expected_layout_epoch: None,
+            });
         },
     },
     // another-ring NUMBER
@@ -81,6 +111,21 @@ fn members(world: &mut World) {
             };
             ring.roster.insert(node.clone(), entry);
             ring.members.insert(node, member);
+        }
+    });
+}
+
+fn thins(world: &mut World) {
+    let name = world.ring.clone();
+    world.prepare(|state| {
+        let Some(ring) = state.rings.get_mut(&name) else {
+            return;
+        };
+        let kept = ring.retained.iter().flat_map(|copies| copies.kept.clone());
+        for slot in kept.collect::<BTreeSet<_>>() {
+            let mut list = List::from_slice(ring.slots.list(slot));
+            list.pop();
+            ring.slots.set(slot, &list);
         }
     });
 }

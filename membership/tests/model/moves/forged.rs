@@ -15,7 +15,7 @@ pub const VERBS: &[Verb] = &[
     // forges NAME PICK
     Verb {
         name: "forges",
-        weight: 75,
+        weight: 95,
         draw: |world, chance| {
             // Some fit but a few worlds: they come first half of the time.
             let all: Vec<&Forgery> = match chance.bool() {

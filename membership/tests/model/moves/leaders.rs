@@ -46,7 +46,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "commits",
-        weight: 26,
+        weight: 30,
         draw: |world, chance| {
             let count = world.parked.len();
             (count > 0).then(|| chance.usize(..count).to_string())
@@ -160,6 +160,12 @@ fn rests(world: &mut World) {
     let (running, wave, kept) = (&ring.transition, &ring.wave, &ring.retained);
     let mut open: Vec<_> = ring.changes.values().collect();
     open.retain(|record| !record.phase.ended());
+    let members: Vec<_> = ring.members.values().collect();
+    let lists: Vec<_> = ring
+        .slots
+        .slots()
+        .map(|slot| ring.slots.list(slot))
+        .collect();
     let due = due(
         &world.state,
         &world.ring,
@@ -168,7 +174,7 @@ fn rests(world: &mut World) {
     );
     let what = format!(
         "waiting for {waits:?}; changes {open:?}; transition {running:?}; wave {wave:?}; kept \
-         {kept:?}; due {due:?}"
+         {kept:?}; due {due:?}; members {members:?}; lists {lists:?}"
     );
     world.fail("NEVER-STUCK", what);
 }

@@ -28,6 +28,9 @@ pub const TABLES: &[&[Verb]] = &[
     crowd::VERBS,
 ];
 
+/// Rounds of a silence that makes the dead go down.
+const SILENCE: u32 = 12;
+
 /// Any node with an agent.
 fn any_node(world: &World, chance: &mut Rng) -> Option<NodeId> {
     let count = world.nodes.len();

@@ -117,6 +117,11 @@ pub const VERBS: &[Verb] = &[
                     let waiting: Vec<_> = ring.changes.keys().filter(waits).collect();
                     one_of(&waiting, chance)?.0
                 }
+                // A row falls with any of its changes.
+                5 if !goes_back => {
+                    let mut rows = ring.changes.values().filter(|record| !record.phase.ended());
+                    rows.find_map(|record| record.after)?.0
+                }
                 _ => one_of(&ring.transition.as_ref()?.changes, chance)?.0,
             };
             Some(id.to_string())
@@ -141,7 +146,7 @@ pub const VERBS: &[Verb] = &[
     // pause [REASON]: without one it goes on
     Verb {
         name: "pause",
-        weight: 7,
+        weight: 9,
         draw: |_, chance| {
             let reasons = ["a look", "a look", "", "\u{7}"];
             Some(reasons[chance.usize(..4)].to_owned())

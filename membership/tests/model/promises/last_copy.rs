@@ -155,7 +155,8 @@ fn enough(ring: &RingState, slot: Slot) -> Result<(), String> {
     ensure(good, || format!("slot {slot} has too few copies elsewhere"))
 }
 
-/// When a node has deleted retained copies: enough of its list must truly hold the range.
+/// When a node has deleted retained copies: everybody whom its list names must truly hold the range,
+/// but for those that an operator has taken for dead since the permit.
 pub fn after_deletion(
     ring: &RingState,
     nodes: &BTreeMap<NodeId, Node>,
@@ -166,15 +167,17 @@ pub fn after_deletion(
         let holds = |handle: &&annulus_ring::Handle| {
             let member = ring.by_handle(**handle);
             let node = member.and_then(|one| nodes.get(&one.node_id)?.life(one.incarnation));
-            node.is_some_and(|node| node.live.contains_key(slot))
+            node.is_some_and(|node| node.holds(*slot))
+        };
+        let buried = |handle: &&annulus_ring::Handle| {
+            let member = ring.by_handle(**handle);
+            member.is_some_and(|member| ring.buried(&member.node_id))
         };
         let list = ring.slots.list(*slot);
         let held = list.iter().filter(holds).count();
-        ensure(held == list.len() && held > 0, || {
-            format!(
-                "{deleter} deleted slot {slot}, and {held} of {} hold it",
-                list.len()
-            )
+        let needed = list.iter().filter(|one| !buried(one) || holds(one)).count();
+        ensure(held == needed && held > 0, || {
+            format!("{deleter} deleted slot {slot}, and {held} of {needed} hold it")
         })?;
     }
     Ok(())

@@ -2,6 +2,8 @@
 //! what fits. To have a new rule tried, add a line that breaks it and nothing else.
 
 mod copies;
+mod plans;
+mod replans;
 mod steps;
 mod targets;
 mod waves;
@@ -19,6 +21,8 @@ pub fn all() -> impl Iterator<Item = &'static Forgery> {
         targets::FORGERIES,
         waves::FORGERIES,
         copies::FORGERIES,
+        plans::FORGERIES,
+        replans::FORGERIES,
         words::FORGERIES,
     ]
     .into_iter()
@@ -27,9 +31,14 @@ pub fn all() -> impl Iterator<Item = &'static Forgery> {
 
 /// Those that fit but a few worlds.
 pub fn rare() -> impl Iterator<Item = &'static Forgery> {
-    [targets::FORGERIES, waves::FORGERIES, copies::FORGERIES]
-        .into_iter()
-        .flatten()
+    [
+        targets::FORGERIES,
+        waves::FORGERIES,
+        copies::FORGERIES,
+        replans::FORGERIES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// One of `all`, by `pick`.

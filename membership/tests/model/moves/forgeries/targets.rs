@@ -63,6 +63,41 @@ pub const FORGERIES: &[Forgery] = &[
             Some(())
         })
     }),
+    // A pin is passed over: somebody else of its zone is in its place, or the list stays as it is.
+    ("target-that-passes-over-a-pin", |world, pick| {
+        let ring = founded(world)?;
+        let fold = fold::fold(ring);
+        let rules = fold.rules(ring);
+        let pins: Vec<_> = rules.pins.iter().chain(&rules.owners).collect();
+        let zone_of = |handle: &Handle| {
+            let mut all = fold.candidates.iter();
+            all.find(|one| one.handle == *handle).map(|one| &one.zone)
+        };
+        let unmet = |slot: annulus_ring::Slot| {
+            let list = ring.slots.list(slot);
+            pins.iter()
+                .any(|pin| pin.slot == slot && !list.contains(&pin.handle))
+        };
+        bent(world, |_, target| {
+            if let Some(at) = target.iter().position(|change| unmet(change.slot)) {
+                target.remove(at);
+                return Some(());
+            }
+            let pinned = target.iter().enumerate().filter_map(|(at, change)| {
+                let of_slot = pins.iter().filter(|pin| pin.slot == change.slot);
+                let place = |handle| change.to.iter().skip(1).position(|one| *one == handle);
+                Some((at, of_slot.filter_map(|pin| place(pin.handle)).next()? + 1))
+            });
+            let (at, place) = pick_of(pinned, pick)?;
+            let list = &mut target[at].to;
+            let twin = fold.candidates.iter().find(|one| {
+                let same_zone = Some(&one.zone) == zone_of(&list[place]);
+                one.weight.get() > 0 && same_zone && !list.contains(&one.handle)
+            })?;
+            list[place] = twin.handle;
+            Some(())
+        })
+    }),
     // All copies in fewer zones than there are.
     ("target-that-is-narrow", |world, pick| {
         let ring = founded(world)?;

@@ -1,7 +1,9 @@
 //! Waves that break one rule, and ends of waves that prove too little.
 
-use annulus_membership::{Command, HandOver, RingCommand, RingState, Wave, WaveId};
-use annulus_ring::{Epoch, Handle, Incarnation, NodeId, Position, Slot, Step};
+use annulus_membership::{Command, HandOver, NodeEvidence, RingCommand, RingState, Wave, WaveId};
+use annulus_ring::{
+    Availability, Epoch, Handle, Incarnation, Member, NodeId, Position, SessionId, Slot, Step,
+};
 
 use super::{Forgery, founded, pick_of};
 use crate::{moves::transition, world::World};
@@ -75,6 +77,41 @@ pub const FORGERIES: &[Forgery] = &[
             begin(world, ring, list[0], successor, vec![slot])
         })?
     }),
+    ("failover-of-the-living", |world, pick| {
+        failover(world, pick, Availability::Up, |_| true)
+    }),
+    ("failover-to-the-dead", |world, pick| {
+        let down = |member: &Member| member.availability == Availability::Down;
+        failover(world, pick, Availability::Down, down)
+    }),
+    // On the successor's refusal alone.
+    ("failover-on-too-few", |world, _| {
+        let ring = founded(world)?;
+        let wave = ring.wave.as_ref()?;
+        let intent = wave.intent?;
+        let successor = ring.members.get(&wave.successor)?;
+        // One of so few that no acknowledgement can do without them is enough.
+        let w = usize::from(ring.replication().w);
+        let asks_more = wave
+            .slots
+            .iter()
+            .any(|slot| ring.slots.list(*slot).len() > w);
+        if ring.burials().next().is_some() || !asks_more {
+            return None;
+        }
+        let fenced = vec![NodeEvidence {
+            node: wave.successor.clone(),
+            incarnation: successor.incarnation,
+            session: SessionId(0),
+            acked_epoch: intent,
+            hit_permille: None,
+        }];
+        Some(world.on_ring(RingCommand::HandOver(HandOver::Succeed {
+            wave: wave.id,
+            fenced,
+            read: Vec::new(),
+        })))
+    }),
     ("wave-end-of-none", |world, _| {
         let ring = founded(world)?;
         let wave = WaveId(ring.last_wave.0 + 1);
@@ -120,6 +157,28 @@ pub const FORGERIES: &[Forgery] = &[
 fn any_slot(world: &World, pick: usize) -> Option<(&RingState, Slot)> {
     let ring = founded(world)?;
     Some((ring, pick_of(ring.slots.slots(), pick)?))
+}
+
+fn failover(
+    world: &World,
+    pick: usize,
+    of: Availability,
+    to: impl Fn(&Member) -> bool,
+) -> Option<Command> {
+    let ring = founded(world).filter(|ring| ring.wave.is_none())?;
+    let pairs = ring.slots.slots().flat_map(|slot| {
+        let list = ring.slots.list(slot);
+        let owner = list.first().and_then(|owner| ring.by_handle(*owner));
+        let others = list.iter().skip(1).filter_map(|one| ring.by_handle(*one));
+        others.filter_map(move |other| Some((slot, owner?, other)))
+    });
+    let mut fitting = pairs.filter(|(_, owner, other)| owner.availability == of && to(other));
+    let (slot, owner, successor) = pick_of(fitting.by_ref(), pick)?;
+    Some(world.on_ring(RingCommand::HandOver(HandOver::Intend {
+        owner: owner.node_id.clone(),
+        successor: successor.node_id.clone(),
+        slots: vec![slot],
+    })))
 }
 
 /// Nothing moves the range.

@@ -1,9 +1,11 @@
 //! Bad input: rings that cannot be, founders that are others, addresses that are taken.
 
 use annulus_membership::{
-    Birth, Command, Founder, MAX_TICK_MS, Registration, RingCommand, RingConfig,
+    Birth, Command, Founder, MAX_TICK_MS, Registration, RingCommand, RingConfig, WarmUp,
 };
-use annulus_ring::{Availability, ClusterId, Endpoint, Incarnation, NodeId, Replication, RingName};
+use annulus_ring::{
+    Availability, ClusterId, Endpoint, Incarnation, NodeId, Replication, RingKind, RingName,
+};
 
 use super::{Forgery, pick_of};
 use crate::world::World;
@@ -35,6 +37,22 @@ pub const FORGERIES: &[Forgery] = &[
         let (rf, w, r) = [(0, 1, 1), (3, 1, 1), (3, 4, 1), (4, 2, 3), (8, 5, 5)][pick % 5];
         create(RingConfig {
             replication: Replication { rf, w, r },
+            ..RingConfig::default()
+        })
+    }),
+    ("ring-of-half-a-cache", |_, _| {
+        create(RingConfig {
+            serve_when_isolated: false,
+            ..RingConfig::default()
+        })
+    }),
+    ("ring-that-is-never-warm", |_, pick| {
+        create(RingConfig {
+            kind: RingKind::Cache,
+            warm_up: WarmUp::HitRatio {
+                limit_ms: 1_000,
+                hit_ratio_permille: [0, 1_001][pick % 2],
+            },
             ..RingConfig::default()
         })
     }),
