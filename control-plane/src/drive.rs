@@ -26,9 +26,11 @@ use crate::{
 
 /// Looks at least this often.
 const BEAT: Duration = Duration::from_millis(100);
-/// Rests between two looks, many reports being one look: at least so long, and so many times as
-/// long as the last look took. Ranges that are being handed over wait for it.
-const REST: (Duration, u32) = (Duration::from_millis(1), 4);
+/// Rests between two looks so many times as long as the last look took: many reports are one look.
+const REST: u32 = 4;
+/// A shorter rest than this is none: ranges that are being handed over wait for it, and the timer
+/// would make it as long.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
 /// How long a proposal may take.
 const PROPOSAL: Duration = Duration::from_secs(5);
 /// After a proposal was refused or not made, the ring rests.
@@ -88,11 +90,13 @@ pub(crate) async fn run(context: Arc<Context>) {
     loop {
         let began = Instant::now();
         driver.look(news);
-        let rest = REST.0.max(began.elapsed() * REST.1);
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(rest) => {}
+        let rest = began.elapsed() * REST;
+        if rest >= SHORTEST_REST {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(rest) => {}
+            }
         }
         let idle = driver.tasks.is_empty();
         news = tokio::select! {
