@@ -26,6 +26,7 @@ mod hidden;
 mod order;
 mod sessions;
 mod story;
+mod strays;
 mod watermarks;
 
 use std::{fmt, path::Path};
@@ -186,6 +187,10 @@ pub const CHECKS: &[Check] = &[
     check("late_session_changes_nothing", "calls of an older session leave the newer one's staging copy as it is", sessions::late_session),
     check("late_record_finds_no_copy", "a record for staging that was promoted, dropped or never opened is refused as Missing", sessions::late_record),
     check("late_marker_finds_no_copy", "a marker for staging that was dropped or promoted is refused as Missing", sessions::late_marker),
+    check("find_has_the_newest", "find answers the newest record of a key, a tombstone too, of the live copy alone", strays::find_the_newest),
+    check("versions_are_of_all_above", "versions name every key above their start, tombstones too, of any copy", strays::versions_of_all),
+    check("fork_is_what_was_raised", "the fork is the watermark that begin_reign raised, or none where a store cannot say", strays::fork_is_what_was_raised),
+    check("strays_alone_are_given_up", "give_up takes records of exactly the versions named and puts in their place what is said", strays::exactly_the_strays),
     check("each_call_twice", "a call that is repeated changes nothing more", again::each_call_twice),
     check("crash_after_each_call", "what a call answered Ok to is there after a crash", crash::after_each_call),
     check("crash_inside_each_call", "a call that a crash interrupts is done whole or not at all", crash::inside_each_call),

@@ -7,7 +7,7 @@ use super::{
     Subject,
     bench::{at, put, tombstone},
 };
-use crate::store::{Copy, DigestAt, Holding, StoreError, Watermark};
+use crate::store::{Copy, DigestAt, Holding, StoreError, Stray, Watermark};
 
 /// The slots of the story.
 const SLOTS: [Slot; 6] = [Slot(0), Slot(1), Slot(2), Slot(3), Slot(4), Slot(5)];
@@ -69,6 +69,16 @@ pub(super) const STORY: &[Call] = &[
     call("merge with through", |store| {
         let records = vec![tombstone("k", at(1, 2))];
         store.merge(Slot(0), Copy::Live, records, Some(at(1, 2)))
+    }),
+    call("give_up", |store| {
+        let stray = |key: &'static str, version, instead| Stray {
+            key: Bytes::from_static(key.as_bytes()),
+            version,
+            instead,
+        };
+        let older = Some(put("d", at(0, 9), "older"));
+        let strays = vec![stray("d", at(1, 4), older), stray("c", at(1, 3), None)];
+        store.give_up(Slot(0), Copy::Live, strays)
     }),
     repeated("open_live beside records", |store| {
         store.open_live(&SLOTS[..2])

@@ -217,11 +217,16 @@ impl RangeStore for Broken {
     }
 
     fn fork(&self, slot: Slot) -> Result<Option<Position>, StoreError> {
-        self.store().fork(slot)
+        let fork = self.store().fork(slot)?;
+        if self.has(Bug::ForksAtTheBase) && fork.is_some() {
+            return Ok(self.store().watermark(slot, Copy::Live)?.held);
+        }
+        Ok(fork)
     }
 
     fn find(&self, slot: Slot, key: &[u8]) -> Result<Option<Record>, StoreError> {
-        self.store().find(slot, key)
+        let found = self.store().find(slot, key)?;
+        Ok(found.filter(|record| record.value.is_some() || !self.has(Bug::FindsOnlyValues)))
     }
 
     fn versions(
@@ -230,12 +235,35 @@ impl RangeStore for Broken {
         copy: Copy,
         from: Option<Position>,
     ) -> Result<Versions, StoreError> {
-        self.store().versions(slot, copy, from)
+        let versions = self.store().versions(slot, copy, from)?;
+        if !self.has(Bug::ListsNoTombstones) {
+            return Ok(versions);
+        }
+        let keys = self.keys(slot, copy);
+        let has_value = move |found: &Result<(Bytes, Position), StoreError>| {
+            found.as_ref().is_ok_and(|(key, _)| keys.contains(key))
+        };
+        Ok(Box::new(versions.filter(has_value)))
     }
 
-    fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError> {
-        if !self.begun()? {
-            return Ok(());
+    fn give_up(&self, slot: Slot, copy: Copy, mut strays: Vec<Stray>) -> Result<(), StoreError> {
+        let leave = self.spend(self.has(Bug::GivesUpInPieces))?;
+        match leave {
+            Leave::All => {}
+            Leave::Half => {
+                strays.iter_mut().for_each(|stray| stray.instead = None);
+                self.store().give_up(slot, copy, strays)?;
+                return Err(off());
+            }
+            Leave::Unnoticed => return Ok(()),
+        }
+        if self.has(Bug::GivesUpAnyVersion) {
+            let newest = self.store().newest(slot, copy);
+            for stray in &mut strays {
+                if let Some((version, _)) = newest.get(&stray.key) {
+                    stray.version = *version;
+                }
+            }
         }
         self.store().give_up(slot, copy, strays)
     }
