@@ -13,6 +13,7 @@ struct Suite {
     /// The profile it is built in.
     profile: &'static str,
     filters: &'static [&'static str],
+    env: &'static [(&'static str, &'static str)],
 }
 
 /// Real processes: the part of the main job with a switch whose gainer is slow, which shows these
@@ -21,18 +22,22 @@ const PROCESSES: Suite = Suite {
     package: "annulus-tests",
     profile: "dev",
     filters: &["main_job::switch"],
+    env: &[],
 };
 /// The seeded model of the state machine: a rule of `decide` that is left out breaks a promise.
 const MODEL: Suite = Suite {
     package: "annulus-membership",
     profile: "model",
     filters: &["every_promise_holds"],
+    // Some rules are tried about once in so many moves of an ordinary run.
+    env: &[("ANNULUS_MODEL_STEPS", "200000")],
 };
 /// The log store under simulated power cuts.
 const POWER_CUTS: Suite = Suite {
     package: "annulus-control-plane",
     profile: "dev",
     filters: &["survive_power_cuts", "an_answer_comes_after_a_real_sync"],
+    env: &[],
 };
 
 struct Bait {
@@ -244,6 +249,7 @@ fn run_suite(suite: &Suite, bait: Option<&str>) -> Result<Outcome> {
         package,
         profile,
         filters,
+        env,
     } = suite;
     eprintln!("-- {package} with {}", bait.unwrap_or("no bait"));
     let start = Instant::now();
@@ -255,6 +261,9 @@ fn run_suite(suite: &Suite, bait: Option<&str>) -> Result<Outcome> {
     ]);
     for filter in *filters {
         cargo = cargo.arg(filter);
+    }
+    for (name, value) in *env {
+        cargo = cargo.env(name, value);
     }
     if let Some(name) = bait {
         cargo = cargo.env("ANNULUS_BAIT", name);
