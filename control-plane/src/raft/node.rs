@@ -427,6 +427,11 @@ impl Inner {
 
     fn last_heard(&self, metrics: &RaftMetrics<TypeConfig>) -> Option<Duration> {
         if metrics.state == ServerState::Leader {
+            // Who is a majority alone is acknowledged by nobody else, ever.
+            let mut voters = metrics.membership_config.membership().voter_ids();
+            if voters.next() == Some(self.server_id) && voters.next().is_none() {
+                return Some(Duration::ZERO);
+            }
             return metrics
                 .last_quorum_acked
                 .as_ref()

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::servers::{Cluster, PATIENCE, applied, eventually, ring_time, tick};
 use annulus_control_plane::raft::{
-    Dial, InitError, Node, NodeConfig, ProposeError, ReadError, Role, Storage, testing,
+    Dial, InitError, MemoryStorage, Node, NodeConfig, ProposeError, ReadError, Role, Storage,
+    testing,
 };
 use annulus_membership::{Command, Outcome, Request, RequestId, RingCommand, RingConfig};
 use annulus_ring::Epoch;
@@ -432,4 +433,24 @@ async fn a_server_that_lost_its_directory_neither_votes_nor_acknowledges() {
         "the empty directory was filled under the old id"
     );
     cluster.stop_all().await;
+}
+
+/// Nobody else ever acknowledges anything to it, and nobody has to.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_of_one_server_leads_on() {
+    let config = NodeConfig::new(1, Storage::Memory(MemoryStorage::default()));
+    let node = Node::start(config).await.unwrap();
+    let servers = BTreeMap::from([(1, "localhost:7001".to_owned())]);
+    node.init(servers, Duration::from_secs(5)).await.unwrap();
+    for turn in 1..=10 {
+        tokio::time::sleep(Duration::from_secs(turn)).await;
+        let standing = node.standing();
+        assert!(standing.is_leader(), "at turn {turn}: {standing:?}");
+        let request = Request {
+            request_id: None,
+            command: Command::Tick { elapsed_ms: 1 },
+        };
+        node.propose(request, Duration::from_secs(2)).await.unwrap();
+    }
+    node.shutdown().await;
 }
