@@ -16,7 +16,7 @@ use crate::{
     peer::{self, PeerServer},
     shared::Shared,
     store::RangeStore,
-    terms,
+    terms, throttle,
     view::NodeView,
     work,
 };
@@ -76,6 +76,7 @@ impl Agent {
         tasks.spawn(work::tend(shared.clone()));
         tasks.spawn(work::release(shared.clone()));
         tasks.spawn(work::weigh(shared.clone()));
+        tasks.spawn(throttle::ease_off(shared.clone()));
         tasks.spawn(terms::notice_isolation(shared.clone()));
         tasks.spawn(terms::tell_hits(shared.clone()));
         tasks.close();

@@ -27,9 +27,8 @@ pub struct AgentConfig {
     pub weight: Weight,
     /// Servers of the control plane, any of them, in any order; at least one.
     pub control: Vec<Endpoint>,
-    /// Payload bytes that this node copies in per second, over all sources; none = as fast as it
-    /// goes. Lower it to spare serving traffic, at the price of a longer transition.
-    pub copy_bytes_per_second: Option<NonZeroU64>,
+    /// How fast ranges move through this node.
+    pub copy_limits: CopyLimits,
     /// Ranges copied from one source at once. Default 4. More fills long links better and costs
     /// the source a read transaction each.
     pub pulls_per_source: NonZeroUsize,
@@ -44,6 +43,34 @@ pub struct AgentConfig {
     pub tend: Duration,
     /// How connections are made.
     pub dial: Dial,
+}
+
+/// How fast ranges move through one node, in payload bytes a second; none = as fast as it goes. Lower
+/// limits spare serving traffic, at the price of longer transitions. Copies alone are held back:
+/// what repairs a copy that serves never is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyLimits {
+    /// Copied in, over all sources.
+    pub bytes_in: Option<NonZeroU64>,
+    /// Given out to gainers, over all of them.
+    pub bytes_out: Option<NonZeroU64>,
+    /// Copied in from any one other zone. A limit for the link between two zones is this, times
+    /// the nodes that gain in one of them.
+    pub bytes_between_zones: Option<NonZeroU64>,
+    /// Whether copies go slower, though never slower than 1 MiB a second each way, while writes and
+    /// exact reads at this node take more than twice as long as when nothing moves. Default: yes.
+    pub eases: bool,
+}
+
+impl Default for CopyLimits {
+    fn default() -> Self {
+        Self {
+            bytes_in: None,
+            bytes_out: None,
+            bytes_between_zones: None,
+            eases: true,
+        }
+    }
 }
 
 /// Why a configuration cannot work.
@@ -88,7 +115,7 @@ impl AgentConfig {
             zone,
             weight,
             control,
-            copy_bytes_per_second: None,
+            copy_limits: CopyLimits::default(),
             pulls_per_source: NonZeroUsize::new(4).expect("4 is not 0"),
             renew: Duration::from_secs(1),
             silence: Duration::from_secs(5),

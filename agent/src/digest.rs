@@ -77,6 +77,14 @@ impl Sum {
         self.records = self.records.wrapping_sub(1);
     }
 
+    /// Puts all records of another sum in.
+    pub fn append(&mut self, other: Self) {
+        for (lane, one) in self.lanes.iter_mut().zip(other.lanes) {
+            *lane = lane.wrapping_add(one);
+        }
+        self.records = self.records.wrapping_add(other.records);
+    }
+
     /// The 32 bytes that are compared and reported.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {

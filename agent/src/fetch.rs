@@ -6,7 +6,7 @@ use annulus_proto::{
     convert::{ConvertError, PeerStamp, digest, required},
     v1,
 };
-use annulus_ring::{Endpoint, NodeId, Position, SessionId, Slot};
+use annulus_ring::{Endpoint, NodeId, Position, SessionId, Slot, Zone};
 use bytes::Bytes;
 use tonic::{Code, Status, Streaming};
 use tracing::info;
@@ -94,14 +94,43 @@ struct End {
 }
 
 /// A slot's owner, as the present view names it.
-struct Source {
-    node: NodeId,
-    endpoint: Endpoint,
-    stamp: PeerStamp,
+pub(crate) struct Source {
+    pub node: NodeId,
+    pub endpoint: Endpoint,
+    /// Its zone, where that is not this node's.
+    pub other_zone: Option<Zone>,
+    pub stamp: PeerStamp,
 }
 
 impl Source {
-    fn answered(&self, status: &Status) -> FetchError {
+    /// A message of it that makes no sense.
+    pub(crate) fn misspoke(&self, error: ConvertError) -> FetchError {
+        FetchError::Message {
+            source_node: self.node.clone(),
+            error,
+        }
+    }
+
+    /// An answer of it that is not whole.
+    pub(crate) fn torn(&self) -> FetchError {
+        FetchError::Torn {
+            source_node: self.node.clone(),
+        }
+    }
+
+    /// The cut, if it is of the reign that was asked for.
+    pub(crate) fn of_its_reign(&self, cut: Position) -> Result<Position, FetchError> {
+        if cut.reign == self.stamp.reign {
+            return Ok(cut);
+        }
+        Err(FetchError::Reign {
+            source_node: self.node.clone(),
+            found: cut,
+            expected: self.stamp.reign,
+        })
+    }
+
+    pub(crate) fn answered(&self, status: &Status) -> FetchError {
         FetchError::Answer {
             source_node: self.node.clone(),
             code: status.code(),
@@ -111,7 +140,7 @@ impl Source {
 }
 
 impl Shared {
-    fn source(&self, slot: Slot) -> Result<Source, FetchError> {
+    pub(crate) fn source(&self, slot: Slot) -> Result<Source, FetchError> {
         let view = self.guard.view();
         let owner = view
             .sets(slot)
@@ -124,6 +153,7 @@ impl Shared {
         Ok(Source {
             node: peer.node_id,
             endpoint: peer.endpoint,
+            other_zone: view.other_zone(owner),
             stamp: self.stamp(&view, slot),
         })
     }
@@ -255,10 +285,7 @@ impl Shared {
         session: u64,
         asked: Vec<(Bytes, Position)>,
     ) -> Result<(), FetchError> {
-        let wrong = |error| FetchError::Message {
-            source_node: source.node.clone(),
-            error,
-        };
+        let wrong = |error| source.misspoke(error);
         let held = asked.iter().map(|(key, version)| v1::KeyVersion {
             key: key.clone(),
             version: Some((*version).into()),
@@ -281,11 +308,7 @@ impl Shared {
             let mut strays = Vec::with_capacity(chunk.strays.len());
             for stray in chunk.strays {
                 let at = usize::try_from(stray.at).unwrap_or(usize::MAX);
-                let Some((key, version)) = asked.get(at) else {
-                    return Err(FetchError::Torn {
-                        source_node: source.node.clone(),
-                    });
-                };
+                let (key, version) = asked.get(at).ok_or_else(|| source.torn())?;
                 strays.push(Stray {
                     key: key.clone(),
                     version: *version,
@@ -317,6 +340,7 @@ impl Shared {
         let source = Source {
             node: node.clone(),
             endpoint: endpoint.clone(),
+            other_zone: None,
             stamp: self.stamp(&view, slot),
         };
         let request = v1::FencedTailRequest {
@@ -343,31 +367,18 @@ impl Shared {
         copy: Copy,
         purpose: Purpose,
     ) -> Result<End, FetchError> {
-        let wrong = |error| FetchError::Message {
-            source_node: source.node.clone(),
-            error,
-        };
+        let wrong = |error| source.misspoke(error);
         loop {
             let chunk = stream
                 .message()
                 .await
                 .map_err(|status| source.answered(&status))?;
-            let Some(chunk) = chunk else {
-                return Err(FetchError::Torn {
-                    source_node: source.node.clone(),
-                });
-            };
+            let chunk = chunk.ok_or_else(|| source.torn())?;
             let cut = chunk.cut.map(Position::from);
-            if let Some(found) = cut
+            if let Some(cut) = cut
                 && purpose != Purpose::Fenced
-                && found.reign != source.stamp.reign
             {
-                let (source_node, expected) = (source.node.clone(), source.stamp.reign);
-                return Err(FetchError::Reign {
-                    source_node,
-                    found,
-                    expected,
-                });
+                source.of_its_reign(cut)?;
             }
             let records = chunk
                 .records
@@ -377,7 +388,8 @@ impl Shared {
                 .map_err(wrong)?;
             let bytes: usize = records.iter().map(Record::payload_bytes).sum();
             if purpose == Purpose::Copy {
-                self.throttle.take(bytes).await;
+                let zone = source.other_zone.as_ref();
+                self.throttles.take_in(zone, bytes).await;
             }
             if !records.is_empty() {
                 self.store
@@ -415,10 +427,7 @@ impl Shared {
         let answer = answer
             .map_err(|status| source.answered(&status))?
             .into_inner();
-        let digest = digest("digest", &answer.digest).map_err(|error| FetchError::Message {
-            source_node: source.node,
-            error,
-        })?;
+        let digest = digest("digest", &answer.digest).map_err(|error| source.misspoke(error))?;
         Ok(DigestAt {
             cut,
             digest,
@@ -427,7 +436,7 @@ impl Shared {
     }
 }
 
-fn record(message: v1::Record) -> Result<Record, ConvertError> {
+pub(crate) fn record(message: v1::Record) -> Result<Record, ConvertError> {
     let version = required("record.version", message.version)?.into();
     Ok(Record {
         key: message.key,

@@ -45,19 +45,22 @@ mod fetch;
 pub mod guard;
 pub mod identity;
 mod link;
+mod mend;
 pub mod metrics;
 pub mod peer;
 mod plan;
 mod shared;
 pub mod store;
+mod strain;
 mod terms;
 mod throttle;
+mod tree;
 pub mod view;
 mod wire;
 mod work;
 
 pub use agent::{Agent, AgentError, AgentStatus, Repairer};
-pub use config::{AgentConfig, ConfigError};
+pub use config::{AgentConfig, ConfigError, CopyLimits};
 pub use guard::{
     Admission, EpochGuard, Intent, Peer, Refusal, ReplicaAdmission, ReplicaStamp, SourceStamp,
     Stamp,
@@ -66,6 +69,7 @@ pub use identity::IdentityError;
 pub use metrics::Metrics;
 pub use peer::{PeerServer, PeerService};
 pub use store::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Watermark,
 };
 pub use view::NodeView;

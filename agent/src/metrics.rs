@@ -38,6 +38,12 @@ pub struct Metrics {
     pub attempts_failed: Counter,
     /// Digests that differed from the owner's.
     pub digests_differed: Counter,
+    /// 1 while copies go slower because this node's own requests suffer.
+    pub eased: Gauge,
+    /// Records fetched or given up after leaves were compared.
+    pub mended: Counter,
+    /// Copies that began with what this node kept of the range.
+    pub seeded: Counter,
     /// Records of deposed owners that were given up.
     pub strays: Counter,
     /// Copies with a hole, or without the base of the present reign.
@@ -91,6 +97,21 @@ impl Metrics {
             "strays",
             "Records of deposed owners given up",
             self.strays.clone(),
+        );
+        of.register(
+            "copies_eased",
+            "1 while copies go slower for the sake of requests",
+            self.eased.clone(),
+        );
+        of.register(
+            "mended_records",
+            "Records put right after a comparison with the owner",
+            self.mended.clone(),
+        );
+        of.register(
+            "ranges_seeded",
+            "Copies begun with what was kept of the range",
+            self.seeded.clone(),
         );
         of.register(
             "digests_differed",

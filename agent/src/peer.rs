@@ -3,7 +3,7 @@
 //! Only the owner that serves in the very reign that is asked for answers: any other replica may
 //! miss an acknowledged write. Chunks are bounded, and the reader's pace holds the stream back.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use annulus_proto::{
     MAX_MESSAGE_BYTES,
@@ -21,6 +21,7 @@ use crate::{
     guard::{Refusal, SourceStamp},
     shared::Shared,
     store::{Copy, Cut, DigestAt, RangeStore, Record, StoreError},
+    tree::{self, Difference, Leaves, MAX_DEPTH, Told},
 };
 
 /// Most payload bytes of one chunk, unless a single record is larger.
@@ -87,42 +88,79 @@ impl PeerService {
         })
     }
 
+    /// Streams what `open` reads; a copy as fast as this node gives copies out.
     async fn stream(
         &self,
+        is_copy: bool,
         open: impl FnOnce(&dyn RangeStore) -> Result<(Cut, Option<Position>), StoreError>
         + Send
         + 'static,
     ) -> Result<Response<Chunks>, Status> {
+        let meter = self.meter(is_copy);
+        self.answer(move |store, out| {
+            let (cut, fork) = open(store)?;
+            send_chunks(cut, |chunk: Vec<Record>, cut: Option<Position>| {
+                meter.pass(chunk.iter().map(Record::payload_bytes).sum());
+                out(v1::RecordChunk {
+                    records: chunk.into_iter().map(message).collect(),
+                    cut: cut.map(Into::into),
+                    fork: cut.and(fork).map(Into::into),
+                })
+            })
+        })
+        .await
+    }
+
+    fn meter(&self, is_copy: bool) -> Meter {
+        Meter {
+            shared: self.shared.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            is_copy,
+        }
+    }
+
+    /// Runs `work` on the store on a blocking thread. It sends one message after the other, which
+    /// says false when nobody reads on.
+    async fn answer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn RangeStore, &dyn Fn(T) -> bool) -> Result<(), StoreError>
+        + Send
+        + 'static,
+    ) -> Result<Response<ReceiverStream<Result<T, Status>>>, Status> {
         let permit = self.shared.serving.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Status::unavailable("this node stops"))?;
         let store = self.shared.store.inner();
-        let served = self.shared.metrics.clone();
         // Two chunks under way are enough to keep reading and sending apart.
         let (chunks, stream) = mpsc::channel(2);
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let mut fork = None;
-            let opened = open(&*store).map(|(cut, known)| {
-                fork = known;
-                cut
-            });
-            let send = |chunk: Vec<Record>, cut: Option<Position>| {
-                let bytes: usize = chunk.iter().map(Record::payload_bytes).sum();
-                served.served_bytes.inc_by(bytes as u64);
-                let message = v1::RecordChunk {
-                    records: chunk.into_iter().map(message).collect(),
-                    cut: cut.map(Into::into),
-                    fork: cut.and(fork).map(Into::into),
-                };
-                chunks.blocking_send(Ok(message)).is_ok()
-            };
-            let sent = opened.and_then(|cut| send_chunks(cut, send));
-            if let Err(error) = sent {
+            let out = |message| chunks.blocking_send(Ok(message)).is_ok();
+            if let Err(error) = work(&*store, &out) {
                 // The reader may be gone; then nobody is left to be told.
                 let _gone = chunks.blocking_send(Err(broken(&error)));
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// Counts what is given out, and holds copies back; used on a blocking thread.
+struct Meter {
+    shared: Arc<Shared>,
+    runtime: tokio::runtime::Handle,
+    is_copy: bool,
+}
+
+impl Meter {
+    fn pass(&self, bytes: usize) {
+        self.shared.metrics.served_bytes.inc_by(bytes as u64);
+        if self.is_copy {
+            let pass = self.shared.throttles.take_out(bytes);
+            // Whoever stops does not wait for a slow limit.
+            let _stopped = self
+                .runtime
+                .block_on(self.shared.stop.run_until_cancelled(pass));
+        }
     }
 }
 
@@ -180,6 +218,80 @@ fn sift(
     Ok(())
 }
 
+/// A chunk of differences that fills.
+struct Differences {
+    cut: Position,
+    bytes: usize,
+    chunk: v1::CompareChunk,
+}
+
+impl Differences {
+    fn new(cut: Position) -> Self {
+        Self {
+            cut,
+            bytes: 0,
+            chunk: v1::CompareChunk::default(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.chunk.missing.len() + self.chunk.strays.len()
+    }
+
+    fn is_full_for(&self, more: &Difference) -> bool {
+        let full = self.bytes + payload(more) > CHUNK_BYTES || self.count() >= CHUNK_RECORDS;
+        full && self.count() > 0
+    }
+
+    fn push(&mut self, difference: Difference) {
+        self.bytes += payload(&difference);
+        match difference {
+            Difference::Missing(record) => self.chunk.missing.push(message(record)),
+            Difference::Stray { at, instead } => {
+                let instead = instead.map(message);
+                self.chunk.strays.push(v1::Stray { at, instead });
+            }
+        }
+    }
+
+    /// What it has, and it is empty again.
+    fn take(&mut self) -> v1::CompareChunk {
+        self.bytes = 0;
+        let chunk = std::mem::take(&mut self.chunk);
+        v1::CompareChunk {
+            cut: Some(self.cut.into()),
+            ..chunk
+        }
+    }
+}
+
+fn payload(difference: &Difference) -> usize {
+    match difference {
+        Difference::Missing(record)
+        | Difference::Stray {
+            instead: Some(record),
+            ..
+        } => record.payload_bytes(),
+        Difference::Stray { instead: None, .. } => 0,
+    }
+}
+
+fn told(held: v1::HeldRecord) -> Result<Told, convert::ConvertError> {
+    Ok(Told {
+        version: convert::required("held.version", held.version)?.into(),
+        key: held.key,
+        hash: held.hash,
+    })
+}
+
+fn checked_depth(depth: u32) -> Result<u32, Status> {
+    if depth > MAX_DEPTH {
+        let message = format!("field depth is {depth}, at most {MAX_DEPTH}");
+        return Err(Status::invalid_argument(message));
+    }
+    Ok(depth)
+}
+
 fn message(record: Record) -> v1::Record {
     v1::Record {
         key: record.key,
@@ -215,6 +327,7 @@ impl peer_server::Peer for PeerService {
     type TailStream = Chunks;
     type FencedTailStream = Chunks;
     type SiftStream = ReceiverStream<Result<v1::SiftChunk, Status>>;
+    type CompareStream = ReceiverStream<Result<v1::CompareChunk, Status>>;
 
     async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<Chunks>, Status> {
         let v1::PullRequest {
@@ -229,8 +342,10 @@ impl peer_server::Peer for PeerService {
             ));
         }
         self.judge(stamp, slot, session, true).await?;
-        self.stream(move |store| Ok((bait::cut(store.read_cut(Slot(slot))?), None)))
-            .await
+        self.stream(true, move |store| {
+            Ok((bait::cut(store.read_cut(Slot(slot))?), None))
+        })
+        .await
     }
 
     async fn tail(&self, request: Request<v1::TailRequest>) -> Result<Response<Chunks>, Status> {
@@ -243,8 +358,10 @@ impl peer_server::Peer for PeerService {
         self.judge(stamp, slot, session, false).await?;
         let from = from.map(Position::from);
         let slot = Slot(slot);
-        self.stream(move |store| Ok((store.tail(slot, from)?, store.fork(slot)?)))
-            .await
+        self.stream(false, move |store| {
+            Ok((store.tail(slot, from)?, store.fork(slot)?))
+        })
+        .await
     }
 
     async fn fenced_tail(
@@ -267,8 +384,10 @@ impl peer_server::Peer for PeerService {
             return Err(Status::unavailable(message));
         }
         let from = from.map(Position::from);
-        self.stream(move |store| Ok((store.tail(Slot(slot), from)?, None)))
-            .await
+        self.stream(false, move |store| {
+            Ok((store.tail(Slot(slot), from)?, None))
+        })
+        .await
     }
 
     async fn sift(
@@ -286,19 +405,76 @@ impl peer_server::Peer for PeerService {
             return Err(Status::invalid_argument(message));
         }
         self.judge(stamp, slot, session, false).await?;
-        let permit = self.shared.serving.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| Status::unavailable("this node stops"))?;
-        let store = self.shared.store.inner();
-        let (chunks, stream) = mpsc::channel(2);
-        tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let send = |strays| chunks.blocking_send(Ok(v1::SiftChunk { strays })).is_ok();
-            if let Err(error) = sift(&*store, Slot(slot), held, send) {
-                // The reader may be gone; then nobody is left to be told.
-                let _gone = chunks.blocking_send(Err(broken(&error)));
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
+        self.answer(move |store, out| {
+            sift(store, Slot(slot), held, |strays| {
+                out(v1::SiftChunk { strays })
+            })
+        })
+        .await
+    }
+
+    async fn leaves(
+        &self,
+        request: Request<v1::LeavesRequest>,
+    ) -> Result<Response<v1::LeavesResponse>, Status> {
+        let v1::LeavesRequest {
+            stamp,
+            session,
+            slot,
+            depth,
+        } = request.into_inner();
+        let depth = checked_depth(depth)?;
+        self.judge(stamp, slot, session, session != 0).await?;
+        let scan = self.shared.scans.acquire().await;
+        let _scan = scan.map_err(|_| Status::unavailable("this node stops"))?;
+        let leaves = move |store: &dyn RangeStore| {
+            let cut = store.read_cut(Slot(slot))?;
+            let leaves = Leaves::of(cut.records, depth)?;
+            Ok((cut.position, leaves.to_bytes()))
+        };
+        let answered = self.shared.store.call(leaves).await;
+        let (cut, sums) = answered.map_err(|error| broken(&error))?;
+        Ok(Response::new(v1::LeavesResponse {
+            sums,
+            cut: Some(cut.into()),
+        }))
+    }
+
+    async fn compare(
+        &self,
+        request: Request<v1::CompareRequest>,
+    ) -> Result<Response<Self::CompareStream>, Status> {
+        let v1::CompareRequest {
+            stamp,
+            session,
+            slot,
+            depth,
+            leaves,
+            held,
+        } = request.into_inner();
+        let depth = checked_depth(depth)?;
+        let told = held.into_iter().map(told).collect::<Result<Vec<_>, _>>();
+        let told = told.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.judge(stamp, slot, session, session != 0).await?;
+        let leaves = BTreeSet::from_iter(leaves);
+        let meter = self.meter(session != 0);
+        self.answer(move |store, out| {
+            let cut = store.read_cut(Slot(slot))?;
+            let mut chunk = Differences::new(cut.position);
+            let mut read_on = true;
+            tree::compare(cut.records, depth, &leaves, told, |difference| {
+                if chunk.is_full_for(&difference) {
+                    meter.pass(chunk.bytes);
+                    read_on = out(chunk.take());
+                }
+                chunk.push(difference);
+                read_on
+            })?;
+            meter.pass(chunk.bytes);
+            out(chunk.take());
+            Ok(())
+        })
+        .await
     }
 
     async fn digest(

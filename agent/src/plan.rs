@@ -17,6 +17,15 @@ pub(crate) struct Held {
     pub retained: BTreeMap<SessionId, BTreeSet<Slot>>,
 }
 
+impl Held {
+    /// The newest session of which a copy of the slot is retained.
+    pub fn kept(&self, slot: Slot) -> Option<SessionId> {
+        let mut sessions = self.retained.iter().rev();
+        let kept = sessions.find(|(_, slots)| slots.contains(&slot));
+        kept.map(|(session, _)| *session)
+    }
+}
+
 impl From<Vec<Holding>> for Held {
     fn from(holdings: Vec<Holding>) -> Self {
         let mut held = Self::default();

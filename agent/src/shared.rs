@@ -21,7 +21,7 @@ use crate::{
     identity::IdentityFile,
     metrics::Metrics,
     store::{RangeStore, StoreError},
-    throttle::Throttle,
+    throttle::Throttles,
     wire::Directive,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub guard: EpochGuard,
     pub board: Board,
     pub metrics: Arc<Metrics>,
-    pub throttle: Throttle,
+    pub throttles: Throttles,
     /// Limits copies per source.
     pulls: Mutex<BTreeMap<NodeId, Arc<Semaphore>>>,
     channels: Mutex<BTreeMap<Endpoint, Channel>>,
@@ -74,14 +74,14 @@ impl Shared {
         let known = identity.get();
         let board = Board::default();
         board.adopted(known.adopted);
-        board.limit(config.copy_bytes_per_second.map_or(0, NonZeroU64::get));
+        board.limit(config.copy_limits.bytes_in.map_or(0, NonZeroU64::get));
         let status = AgentStatus {
             incarnation: known.incarnation,
             adopted: known.adopted,
             ..AgentStatus::default()
         };
         Self {
-            throttle: Throttle::new(config.copy_bytes_per_second),
+            throttles: Throttles::new(config.copy_limits),
             identity,
             store: StoreHandle(store),
             guard,

@@ -80,7 +80,7 @@ pub struct Cut {
     /// Records in any order, each key at its newest version not above `position`; a key that was
     /// overwritten after the cut is absent or as it was. One read transaction: later writes do
     /// not appear.
-    pub records: Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>,
+    pub records: Records,
 }
 
 impl fmt::Debug for Cut {
@@ -91,8 +91,7 @@ impl fmt::Debug for Cut {
     }
 }
 
-/// A record of an older reign that the owner does not hold: of a deposed owner, and never
-/// acknowledged.
+/// A record that the owner does not hold so: of a deposed owner and never acknowledged, or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     /// Its key.
@@ -105,6 +104,9 @@ pub struct Stray {
 
 /// Keys and versions of a copy, in any order.
 pub type Versions = Box<dyn Iterator<Item = Result<(Bytes, Position), StoreError>> + Send>;
+
+/// Records of a copy, in any order.
+pub type Records = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
 
 /// What live copies hold, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -361,9 +363,21 @@ pub trait RangeStore: Send + Sync + 'static {
         from: Option<Position>,
     ) -> Result<Versions, StoreError>;
 
-    /// Gives up what a deposed owner left: where the copy's record of the key is still of exactly
-    /// that version, it is replaced by `instead`, which may be older, or removed. All in one step:
-    /// what stands instead may be all that is left of an acknowledged write.
+    /// Everything that a copy holds at one moment, staging and retained ones too: what is compared
+    /// with the owner where digests differ, and what a gainer begins with that kept the range. A
+    /// store that answers none has such copies fetched whole.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such copy.
+    fn records(&self, slot: Slot, copy: Copy) -> Result<Option<Records>, StoreError> {
+        let _ = (slot, copy);
+        Ok(None)
+    }
+
+    /// Gives up what the owner does not hold so, a deposed owner's or a damaged one: where the
+    /// copy's record of the key is still of exactly that version, it is replaced by `instead`, which
+    /// may be older or of the same version, or removed. All in one step: what stands instead may be
+    /// all that is left of an acknowledged write.
     ///
     /// # Errors
     /// [`StoreError::Missing`] if there is no such copy.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use annulus_ring::{
     Endpoint, Epoch, Generation, Handle, Incarnation, Lookup, NodeId, RangeSets, RingName,
-    SessionId, Slot, Step,
+    SessionId, Slot, Step, Zone,
 };
 use smallvec::SmallVec;
 
@@ -103,6 +103,15 @@ impl NodeView {
             .get(slot.index())
             .copied()
             .unwrap_or_default()
+    }
+
+    /// The zone of a member, where that is not this node's own.
+    #[must_use]
+    pub fn other_zone(&self, member: Handle) -> Option<Zone> {
+        let snapshot = self.lookup.as_ref()?.snapshot();
+        let zone = |handle| Some(&snapshot.member_by_handle(handle)?.zone);
+        let own = self.own.and_then(zone);
+        zone(member).filter(|zone| own != Some(zone)).cloned()
     }
 
     /// The session whose packets are taken: the running transition's. Every other one is closed,

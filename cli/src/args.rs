@@ -758,6 +758,15 @@ pub struct KvServeArgs {
     /// Copy at most so many bytes a second when gaining ranges [default: unlimited]
     #[arg(long, value_name = "BYTES")]
     pub throttle: Option<u64>,
+    /// Give out at most so many bytes a second to nodes that gain ranges [default: unlimited]
+    #[arg(long, value_name = "BYTES")]
+    pub throttle_out: Option<u64>,
+    /// Copy at most so many bytes a second from any one other zone [default: unlimited]
+    #[arg(long, value_name = "BYTES")]
+    pub throttle_zone: Option<u64>,
+    /// Copy as fast as ever while requests at this node suffer from it
+    #[arg(long)]
+    pub no_ease: bool,
     /// Answer replication that much later (tests)
     #[arg(long, hide = true, value_name = "MS")]
     pub replicate_delay_ms: Option<u64>,

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use annulus_kv::{KvConfig, Server};
+use annulus_kv::{CopyLimits, KvConfig, Server};
 use annulus_ring::{NodeId, RingName, Weight, Zone};
 use serde::Deserialize;
 
@@ -25,6 +25,9 @@ pub const KEYS: &[&str] = &[
     "control",
     "metrics_listen",
     "copy_bytes_per_second",
+    "serve_bytes_per_second",
+    "zone_bytes_per_second",
+    "ease_copies",
     "replicate_delay_ms",
     "insecure",
 ];
@@ -41,6 +44,9 @@ struct File {
     control: Option<Vec<String>>,
     metrics_listen: Option<SocketAddr>,
     copy_bytes_per_second: Option<u64>,
+    serve_bytes_per_second: Option<u64>,
+    zone_bytes_per_second: Option<u64>,
+    ease_copies: Option<bool>,
     replicate_delay_ms: Option<u64>,
     insecure: Option<bool>,
 }
@@ -77,6 +83,10 @@ pub async fn run(global: &Global, args: &KvServeArgs) -> Result {
     eprintln!("{why}: stopping");
     server.shutdown().await;
     Ok(())
+}
+
+fn limit(bytes_per_second: Option<u64>) -> Option<std::num::NonZeroU64> {
+    bytes_per_second.and_then(std::num::NonZeroU64::new)
 }
 
 fn settings(global: &Global, args: &KvServeArgs, file: File) -> Result<KvConfig> {
@@ -119,10 +129,12 @@ fn settings(global: &Global, args: &KvServeArgs, file: File) -> Result<KvConfig>
         weight,
         metrics_listen,
         // 0 is no throttle at all, as everywhere.
-        copy_bytes_per_second: args
-            .throttle
-            .or(file.copy_bytes_per_second)
-            .and_then(std::num::NonZeroU64::new),
+        copy_limits: CopyLimits {
+            bytes_in: limit(args.throttle.or(file.copy_bytes_per_second)),
+            bytes_out: limit(args.throttle_out.or(file.serve_bytes_per_second)),
+            bytes_between_zones: limit(args.throttle_zone.or(file.zone_bytes_per_second)),
+            eases: !args.no_ease && file.ease_copies.unwrap_or(true),
+        },
         replicate_delay_ms: args
             .replicate_delay_ms
             .or(file.replicate_delay_ms)

@@ -1,7 +1,8 @@
 //! Settings of one data node.
 
-use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use annulus_agent::CopyLimits;
 use annulus_client::Dial;
 use annulus_ring::{Endpoint, NodeId, RingName, Weight, Zone};
 
@@ -27,9 +28,8 @@ pub struct KvConfig {
     pub control: Vec<Endpoint>,
     /// Where `/metrics` is served over HTTP. Default: nowhere.
     pub metrics_listen: Option<SocketAddr>,
-    /// Payload bytes copied in per second during a transition; none = as fast as it goes. Lower
-    /// it to spare serving traffic, at the price of a longer transition.
-    pub copy_bytes_per_second: Option<NonZeroU64>,
+    /// How fast ranges move through this node.
+    pub copy_limits: CopyLimits,
     /// How connections are made.
     pub dial: Dial,
     /// For tests: how many ms later this node takes in what is replicated to it, or fetched by it
@@ -59,7 +59,7 @@ impl KvConfig {
             weight: Weight::new(100).expect("100 is below the largest weight"),
             control,
             metrics_listen: None,
-            copy_bytes_per_second: None,
+            copy_limits: CopyLimits::default(),
             dial: Dial::default(),
             replicate_delay_ms: 0,
         }

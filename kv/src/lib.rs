@@ -59,6 +59,7 @@ pub mod pb {
     tonic::include_proto!("annulus.kv.v1");
 }
 
+pub use annulus_agent::CopyLimits;
 pub use client::{BatchItem, Error, Found, KvClient, KvClientConfig, WriteOptions, Written};
 pub use config::KvConfig;
 pub use serve::{Server, StartError};

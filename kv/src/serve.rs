@@ -226,7 +226,7 @@ fn agent_config(config: &KvConfig, endpoint: Endpoint) -> AgentConfig {
         config.weight,
         config.control.clone(),
     );
-    agent.copy_bytes_per_second = config.copy_bytes_per_second;
+    agent.copy_limits = config.copy_limits;
     agent.dial = config.dial.clone();
     agent
 }

@@ -592,7 +592,7 @@ impl Adopter {
         }
         for slot in gained {
             let holding = held.staging.get(&(session, *slot));
-            self.work.gain(session, *slot, holding);
+            self.work.gain(session, *slot, holding, held.kept(*slot));
         }
         Ok(())
     }

@@ -189,6 +189,7 @@ pub const CHECKS: &[Check] = &[
     check("late_marker_finds_no_copy", "a marker for staging that was dropped or promoted is refused as Missing", sessions::late_marker),
     check("find_has_the_newest", "find answers the newest record of a key, a tombstone too, of the live copy alone", strays::find_the_newest),
     check("versions_are_of_all_above", "versions name every key above their start, tombstones too, of any copy", strays::versions_of_all),
+    check("records_are_all_of_any_copy", "records list the newest of every key, tombstones too, of any copy, or none where a store cannot", strays::records_of_all),
     check("fork_is_what_was_raised", "the fork is the watermark that begin_reign raised, or none where a store cannot say", strays::fork_is_what_was_raised),
     check("strays_alone_are_given_up", "give_up takes records of exactly the versions named and puts in their place what is said", strays::exactly_the_strays),
     check("each_call_twice", "a call that is repeated changes nothing more", again::each_call_twice),

@@ -5,9 +5,9 @@ use bytes::Bytes;
 
 use super::{
     Subject,
-    bench::{Bench, Done, SLOT, STAGING, Stop, at, bytes, missing, put, same, tombstone},
+    bench::{Bench, Done, SESSION, SLOT, STAGING, Stop, at, bytes, missing, put, same, tombstone},
 };
-use crate::store::{Copy, StoreError, Stray};
+use crate::store::{Copy, Record, StoreError, Stray};
 
 pub(super) fn find_the_newest(bench: &Bench<'_>) -> Done {
     let store = bench.live()?;
@@ -58,6 +58,48 @@ pub(super) fn versions_of_all(bench: &Bench<'_>) -> Done {
     }
     let absent = live.versions(SLOT, STAGING, None).map(drop);
     missing("versions of no copy", absent)
+}
+
+pub(super) fn records_of_all(bench: &Bench<'_>) -> Done {
+    let store = bench.staging()?;
+    let records = || {
+        vec![
+            put("a", at(1, 1), "old"),
+            put("a", at(1, 2), "new"),
+            tombstone("c", at(1, 3)),
+        ]
+    };
+    store.merge(SLOT, STAGING, records(), None)?;
+    store.mark_complete(SLOT, SESSION, at(1, 3))?;
+    let listed = |copy: Copy| -> Result<Option<Vec<Record>>, StoreError> {
+        let Some(records) = store.records(SLOT, copy)? else {
+            return Ok(None);
+        };
+        let mut found = records.collect::<Result<Vec<_>, _>>()?;
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(Some(found))
+    };
+    let expected = vec![put("a", at(1, 2), "new"), tombstone("c", at(1, 3))];
+    let steps: [(Copy, &str); 3] = [
+        (STAGING, "records of a staging copy"),
+        (Copy::Live, "records of a live copy"),
+        (Copy::Retained(SESSION), "records of a retained copy"),
+    ];
+    for (copy, what) in steps {
+        match copy {
+            Copy::Staging(_) => {}
+            Copy::Live => store.promote(SESSION, &[SLOT])?,
+            Copy::Retained(_) => store.retain(SESSION, &[SLOT])?,
+        }
+        // A store need not know.
+        if let Some(found) = listed(copy)? {
+            same(what, expected.clone(), found)?;
+        }
+    }
+    match store.records(SLOT, STAGING) {
+        Ok(None) => Ok(()),
+        other => missing("records of no copy", other.map(drop)),
+    }
 }
 
 pub(super) fn fork_is_what_was_raised(bench: &Bench<'_>) -> Done {

@@ -5,8 +5,9 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use annulus_ring::Slot;
@@ -14,7 +15,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use crate::view::NodeView;
+use crate::{strain::Served, view::NodeView};
 
 type Counts = SmallVec<[(Tag, u32); 1]>;
 
@@ -59,6 +60,9 @@ pub(super) struct Flight {
     /// Woken when a token is dropped while somebody waits.
     landed: Notify,
     waiters: AtomicUsize,
+    /// Owned requests that landed, and the nanoseconds they took, since [`Flight::take_served`].
+    requests: AtomicU64,
+    took: AtomicU64,
 }
 
 /// One request under way; it has landed when this is dropped.
@@ -68,10 +72,17 @@ pub(super) struct Token {
     table: Arc<Table>,
     slot: Slot,
     tag: Tag,
+    entered: Instant,
 }
 
 impl Drop for Token {
     fn drop(&mut self) {
+        if self.tag.owned {
+            let took = u64::try_from(self.entered.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            // Apart from each other these may be off by a request, which nobody will notice.
+            self.flight.requests.fetch_add(1, Ordering::Relaxed);
+            self.flight.took.fetch_add(took, Ordering::Relaxed);
+        }
         if let Some(mut counts) = self.table.lock(self.slot)
             && let Some(at) = counts.iter().position(|(tag, _)| *tag == self.tag)
         {
@@ -92,6 +103,15 @@ impl Flight {
             table: ArcSwap::from(Table::of(slots)),
             landed: Notify::new(),
             waiters: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            took: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn take_served(&self) -> Served {
+        Served {
+            requests: self.requests.swap(0, Ordering::Relaxed),
+            took: Duration::from_nanos(self.took.swap(0, Ordering::Relaxed)),
         }
     }
 
@@ -130,6 +150,7 @@ impl Flight {
                 table: table.clone(),
                 slot,
                 tag,
+                entered: Instant::now(),
             };
             return (view, token);
         }

@@ -22,7 +22,7 @@ use annulus_ring::{Endpoint, Epoch, Generation, Handle, Incarnation, NodeId, Ses
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::{bait, metrics::Metrics, store::Copy, terms::Terms};
+use crate::{bait, metrics::Metrics, store::Copy, strain::Served, terms::Terms};
 
 mod flight;
 mod judge;
@@ -436,6 +436,11 @@ impl EpochGuard {
             Ok(view.judge_fenced(slot, &stamp)?)
         })
         .await
+    }
+
+    /// Writes and exact reads that ended since this was last asked.
+    pub(crate) fn take_served(&self) -> Served {
+        self.inner.flight.take_served()
     }
 
     /// Counts a request that the store forwarded to the owner.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   staged --step 3--> pull --> complete --step 4--> repair holes --> digests equal?
-//!      ^                                                                | no: new attempt
+//!      ^          or seed, where this node kept the range    ^          | no: mend once,
+//!      |                                                     '----------| then a new attempt
 //!      '----------------------------------------------------------------'
 //!   step 6: repair until the watermark is at J
 //! ```
@@ -11,11 +12,12 @@ use std::{sync::Arc, time::Duration};
 
 use annulus_ring::{Epoch, Position, SessionId, Slot, Step};
 use tokio::time::Instant;
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     bait,
     fetch::FetchError,
+    mend::Mended,
     shared::{Pauses, Shared},
     store::{Copy, Holding, StoreError},
 };
@@ -38,6 +40,10 @@ pub(super) struct Gain {
     /// another may be a deposed owner's.
     reign: Option<Epoch>,
     complete: bool,
+    /// The session of a retained copy to begin with, until that was tried.
+    kept: Option<SessionId>,
+    /// What differed in this attempt was mended already.
+    mended: bool,
     retry: Pauses,
     verify: Pauses,
     verify_at: Instant,
@@ -59,6 +65,7 @@ impl Gain {
         session: SessionId,
         slot: Slot,
         holding: Option<&Holding>,
+        kept: Option<SessionId>,
     ) -> Self {
         let attempt = holding.map_or(1, |holding| holding.attempt.max(1));
         let complete = holding.is_some_and(|holding| holding.complete);
@@ -82,6 +89,8 @@ impl Gain {
             attempt,
             reign,
             complete,
+            kept,
+            mended: false,
             retry: Pauses::new(RETRY.0, RETRY.1),
             verify: Pauses::new(VERIFY.0, VERIFY.1),
             verify_at: Instant::now(),
@@ -156,11 +165,18 @@ impl Gain {
         if self.reign != Some(self.shared.guard.view().reign(self.slot)) {
             self.begin_anew().await?;
         }
-        match self
-            .shared
-            .pull(self.slot, self.session, self.attempt)
-            .await
-        {
+        let copied = match self.kept.take() {
+            Some(kept) if !self.shared.guard.terms().is_cache() => self.seed(kept).await?,
+            Some(_) | None => None,
+        };
+        let copied = match copied {
+            Some(cut) => Ok(cut),
+            None => {
+                let pull = self.shared.pull(self.slot, self.session, self.attempt);
+                pull.await
+            }
+        };
+        match copied {
             Ok(cut) => {
                 self.complete = true;
                 self.shared.metrics.ranges_copied.inc();
@@ -183,6 +199,23 @@ impl Gain {
         }
     }
 
+    /// Begins with what this node kept of the range; none, where it cannot.
+    async fn seed(&mut self, kept: SessionId) -> Result<Option<Position>, FetchError> {
+        let (slot, session) = (self.slot, self.session);
+        match self.shared.seed(slot, session, kept).await {
+            Ok(seeded) => Ok(seeded.map(|(cut, mended)| {
+                let Mended { fetched, given_up, .. } = mended;
+                info!(%slot, %session, %kept, %cut, fetched, given_up, "range begun with a retained copy");
+                cut
+            })),
+            Err(error) => {
+                // What is kept may hold what the owner does not: nothing of it may stay.
+                self.begin_anew().await?;
+                Err(error)
+            }
+        }
+    }
+
     /// Opens the next attempt: an empty staging copy, which writes go on feeding.
     async fn begin_anew(&mut self) -> Result<(), StoreError> {
         let (session, slot, attempt) = (self.session, self.slot, self.attempt + 1);
@@ -198,6 +231,7 @@ impl Gain {
             .ranges_left
             .inc_by(i64::from(self.complete));
         self.complete = false;
+        self.mended = false;
         self.verify_at = Instant::now();
         self.verify.reset();
         self.shared.board.stand(session, slot, |standing| {
@@ -267,6 +301,26 @@ impl Gain {
             });
     }
 
+    /// Fetches what differs from the owner's copy, once an attempt. False: it must be copied anew.
+    async fn mend(&mut self) -> Result<bool, FetchError> {
+        if std::mem::replace(&mut self.mended, true) {
+            return Ok(false);
+        }
+        let (slot, session) = (self.slot, self.session);
+        match self.shared.mend(slot, self.copy()).await {
+            Ok(Some(mended)) => {
+                warn!(%slot, %session, fetched = mended.fetched, given_up = mended.given_up,
+                    keys = ?mended.named, "what differed was put right");
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) => {
+                warn!(%error, %slot, %session, "what differs cannot be told; copying the range again");
+                Ok(false)
+            }
+        }
+    }
+
     /// Compares this copy with the owner's at this copy's own clean watermark.
     async fn verify(&mut self) -> Result<Next, FetchError> {
         let (slot, copy) = (self.slot, self.copy());
@@ -298,10 +352,12 @@ impl Gain {
             error!(
                 %slot, %session, attempt, cut = %here.cut,
                 records = here.records, owner_records = there.records,
-                "the copy differs from the owner's at the same cut; copying it again"
+                "the copy differs from the owner's at the same cut"
             );
             self.shared.metrics.digests_differed.inc();
-            self.begin_anew().await?;
+            if !self.mend().await? {
+                self.begin_anew().await?;
+            }
             return Ok(Next::Now);
         }
         self.shared.board.stand(self.session, slot, |standing| {

@@ -45,8 +45,15 @@ impl Work {
         }
     }
 
-    /// Brings one range in, from opened staging to the joint step, unless that runs already.
-    pub(crate) fn gain(&mut self, session: SessionId, slot: Slot, holding: Option<&Holding>) {
+    /// Brings one range in, from opened staging to the joint step, unless that runs already. `kept`
+    /// names the session of a retained copy of it, if there is one.
+    pub(crate) fn gain(
+        &mut self,
+        session: SessionId,
+        slot: Slot,
+        holding: Option<&Holding>,
+        kept: Option<SessionId>,
+    ) {
         let stop = self.shared.stop.child_token();
         let running = self.session.get_or_insert_with(|| Running {
             id: session,
@@ -64,7 +71,7 @@ impl Work {
         {
             return;
         }
-        let gain = gain::Gain::new(self.shared.clone(), session, slot, holding);
+        let gain = gain::Gain::new(self.shared.clone(), session, slot, holding, kept);
         let stop = running.stop.clone();
         let task = self.tasks.spawn(async move {
             // Dropped half way at worst: what was merged stays merged, and no call of the store

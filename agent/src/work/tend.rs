@@ -222,10 +222,15 @@ async fn compare_one(shared: &Arc<Shared>, slot: Slot) -> Result<bool, FetchErro
         error!(
             %slot, %epoch, cut = %here.cut,
             records = here.records, owner_records = there.records,
-            "a live copy differs from the owner's at the same cut; fetching all of it again"
+            "a live copy differs from the owner's at the same cut"
         );
         shared.metrics.digests_differed.inc();
-        shared.repair(slot, Copy::Live, None).await?;
+        match shared.mend(slot, Copy::Live).await? {
+            Some(mended) => warn!(%slot, %epoch, fetched = mended.fetched,
+                given_up = mended.given_up, keys = ?mended.named, "what differed was put right"),
+            // All of it, which does not take out what the owner lacks of this reign.
+            None => drop(shared.repair(slot, Copy::Live, None).await?),
+        }
         return Ok(false);
     }
     if shared.board.adopted_epoch() != adopted {

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use annulus_agent::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
-    digest,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Watermark, digest,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
@@ -244,6 +244,14 @@ impl RangeStore for Broken {
             found.as_ref().is_ok_and(|(key, _)| keys.contains(key))
         };
         Ok(Box::new(versions.filter(has_value)))
+    }
+
+    fn records(&self, slot: Slot, copy: Copy) -> Result<Option<Records>, StoreError> {
+        let records = self.store().records(slot, copy)?;
+        if self.has(Bug::ListsRecordsOfLiveCopiesAlone) && copy != Copy::Live {
+            return Ok(Some(Box::new(std::iter::empty())));
+        }
+        Ok(records)
     }
 
     fn give_up(&self, slot: Slot, copy: Copy, mut strays: Vec<Stray>) -> Result<(), StoreError> {

@@ -49,6 +49,7 @@ pub enum Bug {
     LateMarkerOpens,
     FindsOnlyValues,
     ListsNoTombstones,
+    ListsRecordsOfLiveCopiesAlone,
     ForksAtTheBase,
     GivesUpAnyVersion,
     OpensLiveAnew,

@@ -67,6 +67,7 @@ const TABLE: &[(Bug, &str)] = &[
     (Bug::LateMarkerOpens, "late_marker_finds_no_copy"),
     (Bug::FindsOnlyValues, "find_has_the_newest"),
     (Bug::ListsNoTombstones, "versions_are_of_all_above"),
+    (Bug::ListsRecordsOfLiveCopiesAlone, "records_are_all_of_any_copy"),
     (Bug::ForksAtTheBase, "fork_is_what_was_raised"),
     (Bug::GivesUpAnyVersion, "strays_alone_are_given_up"),
     (Bug::OpensLiveAnew, "each_call_twice"),

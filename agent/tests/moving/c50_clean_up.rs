@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Slot 0 is at [a, g] since transition 1, and b keeps its copy of then.
-async fn moved() -> Ring {
+pub async fn moved() -> Ring {
     let ring = Ring::founded(&["a", "b", "g"]).await;
     ring.leader
         .publish(|script| script.members = vec!["a", "b", "g"]);

@@ -48,29 +48,45 @@ fn is_verified(reported: &Reported, slot: Slot) -> bool {
     standing.is_some_and(|standing| standing.digest.is_some())
 }
 
+type Fault = fn(&MemoryStore, Slot, Copy) -> bool;
+const FAULTS: [(&str, Fault); 3] = [
+    ("a record is lost", MemoryStore::damage),
+    ("a value is altered", MemoryStore::alter),
+    ("a record is extra", MemoryStore::slip_in),
+];
+
+/// Both copies are complete, and that of one slot has the fault. A ring in which the copies are
+/// compared next.
+async fn faulty(what: &str, fault: Fault) -> Ring {
+    let ring = both_move().await;
+    ring.walk(1, "g", Step::Copying).await;
+    ring.leader
+        .until("g", "the other copy", |one| is_copied(one, OTHER))
+        .await;
+    let store = &ring.node("g").store;
+    assert!(fault(store, SLOT, Copy::Staging(SESSION)), "{what}");
+    let staged = store.newest(SLOT, Copy::Staging(SESSION));
+    assert_ne!(staged, live(ring.node("a"), SLOT), "{what}");
+    ring
+}
+
+fn copies_are_equal(ring: &Ring, what: &str) {
+    for (slot, owner) in [(SLOT, "a"), (OTHER, "b")] {
+        let staged = ring.node("g").store.newest(slot, Copy::Staging(SESSION));
+        assert!(
+            staged == live(ring.node(owner), slot),
+            "{what}: slot {slot}"
+        );
+    }
+}
+
 /// (a), (c), (d): each is found by the digest, said of no attempt that has it, and mended by
 /// copying that very range again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c52_a_copy_with_a_lost_altered_or_extra_record_is_copied_again_alone() {
-    type Fault = fn(&MemoryStore, Slot, Copy) -> bool;
-    let faults: [(&str, Fault); 3] = [
-        ("a record is lost", MemoryStore::damage),
-        ("a value is altered", MemoryStore::alter),
-        ("a record is extra", MemoryStore::slip_in),
-    ];
-    for (what, fault) in faults {
-        let ring = both_move().await;
-        ring.walk(1, "g", Step::Copying).await;
-        ring.leader
-            .until("g", "the other copy", |one| is_copied(one, OTHER))
-            .await;
-        let store = &ring.node("g").store;
-        assert!(fault(store, SLOT, Copy::Staging(SESSION)), "{what}");
-        assert_ne!(
-            store.newest(SLOT, Copy::Staging(SESSION)),
-            live(ring.node("a"), SLOT),
-            "{what}"
-        );
+    for (what, fault) in FAULTS {
+        let ring = faulty(what, fault).await;
+        ring.node("g").store.list_nothing();
         ring.leader.step(1, Step::CatchingUp, &["a", "g"]);
         let verified = ring
             .leader
@@ -89,13 +105,32 @@ async fn c52_a_copy_with_a_lost_altered_or_extra_record_is_copied_again_alone() 
             1,
             "{what}: the other range was copied again"
         );
-        for (slot, owner) in [(SLOT, "a"), (OTHER, "b")] {
-            let staged = store.newest(slot, Copy::Staging(SESSION));
-            assert!(
-                staged == live(ring.node(owner), slot),
-                "{what}: slot {slot}"
-            );
-        }
+        copies_are_equal(&ring, what);
+    }
+}
+
+/// (a), (c), (d), where the store can say what a copy holds: nothing but the record is fetched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c52_of_a_copy_with_a_lost_altered_or_extra_record_that_record_alone_is_mended() {
+    for (what, fault) in FAULTS {
+        let ring = faulty(what, fault).await;
+        let metrics = ring.node("g").agent.metrics();
+        let before = metrics.copied_bytes.get();
+        ring.leader.step(1, Step::CatchingUp, &["a", "g"]);
+        let verified = ring
+            .leader
+            .until("g", what, |one| {
+                is_verified(one, SLOT) && is_verified(one, OTHER)
+            })
+            .await;
+        assert_eq!(attempt(&verified, SLOT), 1, "{what}");
+        assert_eq!(metrics.mended.get(), 1, "{what}");
+        let fetched = metrics.copied_bytes.get() - before;
+        assert!(
+            fetched <= 4,
+            "{what}: {fetched} bytes, of a key and a value"
+        );
+        copies_are_equal(&ring, what);
     }
 }
 

@@ -2,12 +2,15 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use annulus_agent::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
-    digest,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Watermark, digest,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
@@ -55,6 +58,8 @@ impl Area {
 pub struct MemoryStore {
     areas: Mutex<BTreeMap<(Slot, Copy), Area>>,
     broken: Mutex<Option<Slot>>,
+    /// It cannot say what a copy holds: what differs is copied anew.
+    lists_nothing: AtomicBool,
 }
 
 impl MemoryStore {
@@ -137,6 +142,10 @@ impl MemoryStore {
     /// From now on nothing can be stored for this slot, or for none.
     pub fn break_slot(&self, slot: Option<Slot>) {
         *self.broken.lock().unwrap() = slot;
+    }
+
+    pub fn list_nothing(&self) {
+        self.lists_nothing.store(true, Ordering::SeqCst);
     }
 
     pub fn forget_everything(&self) {
@@ -340,6 +349,13 @@ impl RangeStore for MemoryStore {
             let newest = area.at(None).into_iter().map(|(key, (at, _))| (key, at));
             let above: Vec<_> = newest.filter(|(_, at)| Some(*at) > from).map(Ok).collect();
             Ok(Box::new(above.into_iter()) as Versions)
+        })
+    }
+
+    fn records(&self, slot: Slot, copy: Copy) -> Result<Option<Records>, StoreError> {
+        let lists = !self.lists_nothing.load(Ordering::SeqCst);
+        self.with(slot, copy, |area| {
+            Ok(lists.then(|| cut_of(area, None).records))
         })
     }
 

@@ -65,7 +65,7 @@ impl Node {
             Weight::new(1).unwrap(),
             vec![control.clone()],
         );
-        config.copy_bytes_per_second = bytes_per_second.and_then(std::num::NonZeroU64::new);
+        config.copy_limits.bytes_in = bytes_per_second.and_then(std::num::NonZeroU64::new);
         config.debounce = std::time::Duration::from_millis(5);
         config.tend = std::time::Duration::from_millis(50);
         config.renew = std::time::Duration::from_millis(100);

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 
 use annulus_agent::{Copy, Intent, RangeStore, SourceStamp};
 use annulus_proto::v1;
-use annulus_ring::{Epoch, Generation, Incarnation, NodeId, Step};
+use annulus_ring::{Epoch, Generation, Incarnation, NodeId, Slot, Step};
 
 use crate::{
     SLOT,
     leader::{Reported, position},
+    memory::MemoryStore,
     node::{Node, live},
     ring::{Ring, eventually, stamp},
     stories::{SESSION, moving},
@@ -125,6 +126,34 @@ async fn a_member_is_compared_with_everything_that_its_owner_holds() {
     let cut = reported.slots[&(0, 0)].digest.as_ref().unwrap().cut;
     assert!(position(cut) >= last, "equal to what the owner was before");
     assert_eq!(live(member, SLOT), live(ring.node("a"), SLOT));
+}
+
+/// Nothing short of a comparison shows it: no hole, and the watermark is the owner's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_lost_altered_or_added_a_record_is_put_right() {
+    type Fault = fn(&MemoryStore, Slot, Copy) -> bool;
+    for fault in [
+        MemoryStore::damage as Fault,
+        MemoryStore::alter,
+        MemoryStore::slip_in,
+    ] {
+        let ring = Ring::of_three().await;
+        for key in ["k0", "k1", "k2"] {
+            ring.nodes.write("a", SLOT, key, Some("x")).await.unwrap();
+        }
+        let member = ring.node("b");
+        assert!(fault(&member.store, SLOT, Copy::Live));
+        let verify = v1::Directive {
+            verify: vec![0],
+            ..Default::default()
+        };
+        ring.leader.direct("b", verify);
+        let compared =
+            |one: &Reported| one.slots.get(&(0, 0)).is_some_and(|at| at.digest.is_some());
+        ring.leader.until("b", "comparison", compared).await;
+        assert_eq!(live(member, SLOT), live(ring.node("a"), SLOT));
+        assert_eq!(member.agent.metrics().mended.get(), 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

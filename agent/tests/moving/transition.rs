@@ -15,6 +15,7 @@ use annulus_ring::{Epoch, Generation, SessionId, Step};
 
 use crate::{
     OTHER, SLOT,
+    c50_clean_up::moved as moved_away,
     leader::Reported,
     node::{Node, epoch, live},
     ring::{Ring, eventually, stamp},
@@ -352,37 +353,44 @@ async fn an_aborted_joiner_sets_its_data_aside_and_is_born_again() {
     assert_eq!(refused.kind(), "not_member");
 }
 
+/// Slot 0 comes back to b, which kept its copy of before: what was written, deleted and added since
+/// is fetched, what the owner never had is given up, and the rest is on its disk already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_lost_a_record_is_found_and_copied_again() {
-    let ring = Ring::founded(&["a", "b", "c"]).await;
-    ring.leader
-        .publish(|script| script.members = vec!["a", "b", "c"]);
-    for n in 0..20 {
-        ring.nodes
-            .write("a", SLOT, &format!("k{n}"), Some("x"))
-            .await
-            .unwrap();
+async fn a_gainer_begins_with_what_it_kept() {
+    let ring = moved_away().await;
+    let back = ring.node("b");
+    let kept = Copy::Retained(SessionId(1));
+    assert!(back.store.slip_in(SLOT, kept), "a record of b alone");
+    for (key, value) in [("k0", Some("new")), ("k1", None), ("more", Some("x"))] {
+        ring.nodes.write("a", SLOT, key, value).await.unwrap();
     }
-    ring.walk(1, "c", Step::Copying).await;
-    assert!(
-        ring.node("c")
-            .store
-            .damage(SLOT, Copy::Staging(SessionId(1)))
-    );
-    ring.leader.step(1, Step::CatchingUp, &["a", "c"]);
-    let second = |one: &Reported| {
-        let at = &one.slots[&(1, 0)];
-        at.attempt == 2 && at.copied.is_some() && at.digest.is_some()
-    };
-    ring.leader.until("c", "a second attempt", second).await;
-    ring.verified(1, "c").await;
+    let metrics = back.agent.metrics();
+    let before = metrics.copied_bytes.get();
+    ring.walk(2, "b", Step::CatchingUp).await;
+    let staged = back.store.newest(SLOT, Copy::Staging(SessionId(2)));
+    assert_eq!(staged, live(ring.node("a"), SLOT));
+    assert_eq!((metrics.seeded.get(), metrics.mended.get()), (1, 4));
+    let fetched = metrics.copied_bytes.get() - before;
+    assert!(fetched <= 12, "{fetched} bytes of k0, k1 and more");
     assert_eq!(
-        ring.node("c")
-            .store
-            .newest(SLOT, Copy::Staging(SessionId(1)))
-            .len(),
-        20
+        back.store.newest(SLOT, kept).len(),
+        51,
+        "kept until a permit"
     );
+    assert_eq!(ring.leader.reported("b").slots[&(2, 0)].attempt, 1);
+}
+
+/// Where the store cannot say what it kept, or lost it in between, the range is copied like any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gainer_that_cannot_use_what_it_kept_copies() {
+    let ring = moved_away().await;
+    let back = ring.node("b");
+    back.store.list_nothing();
+    ring.walk(2, "b", Step::CatchingUp).await;
+    let staged = back.store.newest(SLOT, Copy::Staging(SessionId(2)));
+    assert_eq!(staged, live(ring.node("a"), SLOT));
+    let metrics = back.agent.metrics();
+    assert_eq!((metrics.seeded.get(), metrics.mended.get()), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,8 @@
 //! The store as the agent drives it.
 
 use annulus_agent::store::{
-    Copy, Cut, DigestAt, Held, Holding, RangeStore, Record, StoreError, Stray, Versions, Watermark,
+    Copy, Cut, DigestAt, Held, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Watermark,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 
@@ -117,6 +118,10 @@ impl RangeStore for Store {
         from: Option<Position>,
     ) -> Result<Versions, StoreError> {
         self.reading(slot, copy)?.versions(from)
+    }
+
+    fn records(&self, slot: Slot, copy: Copy) -> Result<Option<Records>, StoreError> {
+        Ok(Some(Box::new(self.reading(slot, copy)?.records()?)))
     }
 
     fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError> {
