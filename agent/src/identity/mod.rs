@@ -1,21 +1,23 @@
-//! Whose data this is: the agent's small durable file, beside the store.
-//!
-//! Written whole each time: temporary file, fsync, rename, fsync of the directory. What is said
-//! to the leader was synced here (or in the store) before.
+//! Whose data this is: the agent's small durable file, beside the store. What is said to the leader
+//! was synced here (or in the store) before. Its contents are JSON, for whoever looks into it.
+
+mod disk;
 
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use annulus_ring::{ClusterId, Epoch, Generation, Incarnation, NodeId, RingName, SessionId, Slot};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
-const FILE: &str = "identity.json";
-const TEMPORARY: &str = "identity.json.tmp";
+use self::disk::Disk;
+
+const FILE: &str = "identity";
 const LOCK: &str = "lock";
 /// The `format` that this build writes and reads.
 const FORMAT: u32 = 1;
@@ -95,10 +97,16 @@ pub enum IdentityError {
 /// The file, open and locked for this process.
 #[derive(Debug)]
 pub struct IdentityFile {
-    dir: PathBuf,
-    known: Mutex<Identity>,
+    path: PathBuf,
+    known: Mutex<Known>,
     /// Held as long as the agent uses the directory; the system drops it with the process.
     lock: Mutex<Option<File>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    identity: Identity,
+    disk: Disk,
 }
 
 impl IdentityFile {
@@ -111,43 +119,55 @@ impl IdentityFile {
         let lock = lock(dir)?;
         let path = dir.join(FILE);
         // A write that was cut short before its rename: never said to anybody.
-        let temporary = dir.join(TEMPORARY);
+        let temporary = disk::temporary(&path);
         match fs::remove_file(&temporary) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io_error("remove", &temporary)(error)),
         }
-        let known = match fs::read(&path) {
-            Ok(bytes) => {
-                let known = parse(&path, &bytes)?;
-                let (found, expected) = ((&known.ring, &known.node_id), (ring, node_id));
-                if found != expected {
+        let known = match Disk::open(&path) {
+            Ok(Some(found)) => {
+                if found.halved {
+                    warn!(path = %path.display(), "one of two copies is damaged; the other one serves");
+                }
+                let identity = parse(&path, &found.record)?;
+                let (found_names, expected) =
+                    ((&identity.ring, &identity.node_id), (ring, node_id));
+                if found_names != expected {
                     return Err(IdentityError::Foreign {
                         path,
-                        found: format!("node {} of ring {}", found.1, found.0),
+                        found: format!("node {} of ring {}", found_names.1, found_names.0),
                         expected: format!("node {node_id} of ring {ring}"),
                     });
                 }
-                known
+                Known {
+                    identity,
+                    disk: found.disk,
+                }
+            }
+            Ok(None) => {
+                let why = "no record in it is whole".to_owned();
+                return Err(IdentityError::Damaged { path, why });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let fresh = Identity::new(ring.clone(), node_id.clone());
-                write(dir, &fresh)?;
+                let identity = Identity::new(ring.clone(), node_id.clone());
+                let disk = Disk::create(&path, &to_json(&identity));
+                let disk = disk.map_err(io_error("write", &path))?;
                 if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                     sync_dir(parent)?;
                 }
-                fresh
+                Known { identity, disk }
             }
             Err(error) => return Err(io_error("read", &path)(error)),
         };
         Ok(Self {
-            dir: dir.to_owned(),
+            path,
             known: Mutex::new(known),
             lock: Mutex::new(Some(lock)),
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Identity> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,10 +183,11 @@ impl IdentityFile {
     /// What is on disk.
     #[must_use]
     pub fn get(&self) -> Identity {
-        self.known().clone()
+        self.known().identity.clone()
     }
 
-    /// Changes it; on disk when this returns. Nothing is changed when it fails. Blocks for a sync.
+    /// Changes it; on disk when this returns. When it fails nothing is changed here, and a restart
+    /// may find either. Blocks for a sync.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -180,14 +201,15 @@ impl IdentityFile {
         {
             // Given up: the file may be another process's by now.
             return Err(IdentityError::InUse {
-                path: self.dir.clone(),
+                path: self.path.clone(),
             });
         }
-        let mut next = known.clone();
+        let mut next = known.identity.clone();
         change(&mut next);
-        if next != *known {
-            write(&self.dir, &next)?;
-            *known = next.clone();
+        if next != known.identity {
+            let written = known.disk.replace(&to_json(&next));
+            written.map_err(io_error("write", &self.path))?;
+            known.identity = next.clone();
         }
         Ok(next)
     }
@@ -262,16 +284,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Identity, IdentityError> {
     Ok(known)
 }
 
-fn write(dir: &Path, known: &Identity) -> Result<(), IdentityError> {
-    let (temporary, path) = (dir.join(TEMPORARY), dir.join(FILE));
-    let bytes = serde_json::to_vec_pretty(known).expect("names and numbers always serialise");
-    let mut file = File::create(&temporary).map_err(io_error("create", &temporary))?;
-    file.write_all(&bytes)
-        .map_err(io_error("write", &temporary))?;
-    file.sync_all().map_err(io_error("sync", &temporary))?;
-    drop(file);
-    fs::rename(&temporary, &path).map_err(io_error("rename", &temporary))?;
-    sync_dir(dir)
+fn to_json(known: &Identity) -> Vec<u8> {
+    serde_json::to_vec(known).expect("names and numbers always serialise")
 }
 
 fn sync_dir(dir: &Path) -> Result<(), IdentityError> {
@@ -337,10 +351,11 @@ mod tests {
             .unwrap()
             .get()
             .birth;
-        fs::write(dir.path().join(TEMPORARY), b"{\"format\": 1, \"ri").unwrap();
+        let temporary = disk::temporary(&dir.path().join(FILE));
+        fs::write(&temporary, b"annulus2 half of it").unwrap();
         let again = IdentityFile::open(dir.path(), &ring, &node).unwrap();
         assert_eq!(again.get().birth, birth);
-        assert!(!dir.path().join(TEMPORARY).exists());
+        assert!(!temporary.exists());
     }
 
     #[test]
