@@ -264,7 +264,11 @@ mod tests {
             for copy in newest {
                 let mut damaged = bytes.clone();
                 damaged[copy + at] ^= 1;
-                assert_eq!(scratch.with(&damaged), Some((b"last".to_vec(), true)), "{at}");
+                assert_eq!(
+                    scratch.with(&damaged),
+                    Some((b"last".to_vec(), true)),
+                    "{at}"
+                );
             }
         }
         assert_eq!(scratch.with(&bytes[..100]), None, "no file of this kind");
@@ -281,7 +285,10 @@ mod tests {
         let kept = scratch.bytes();
         let writable = std::mem::replace(&mut disk.file, File::open(scratch.path()).unwrap());
         for _ in 0..3 {
-            assert!(disk.replace(b"lost").is_err(), "the file is open for reading");
+            assert!(
+                disk.replace(b"lost").is_err(),
+                "the file is open for reading"
+            );
         }
         disk.file = writable;
         disk.replace(b"next").unwrap();
@@ -289,6 +296,9 @@ mod tests {
         for at in last {
             assert_eq!(now[at..at + HEADER], kept[at..at + HEADER]);
         }
-        assert_eq!(Disk::open(&scratch.path()).unwrap().unwrap().record, b"next");
+        assert_eq!(
+            Disk::open(&scratch.path()).unwrap().unwrap().record,
+            b"next"
+        );
     }
 }
