@@ -56,7 +56,7 @@ impl Disk {
     pub(super) fn open(path: &Path) -> io::Result<Option<Found>> {
         let bytes = fs::read(path)?;
         let region = bytes.len() as u64 / REGIONS;
-        if region < SMALLEST || bytes.len() as u64 % REGIONS != 0 {
+        if region < SMALLEST || !(bytes.len() as u64).is_multiple_of(REGIONS) {
             return Ok(None);
         }
         let size = usize::try_from(region).unwrap_or(usize::MAX);
