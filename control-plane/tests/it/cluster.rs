@@ -435,7 +435,8 @@ async fn a_server_that_lost_its_directory_neither_votes_nor_acknowledges() {
     cluster.stop_all().await;
 }
 
-/// Nobody else ever acknowledges anything to it, and nobody has to.
+/// Nobody else ever acknowledges anything to it, and nobody has to. That time passes without an
+/// acknowledgement is the condition itself; the clock is paused, so it passes at once.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_of_one_server_leads_on() {
     let config = NodeConfig::new(1, Storage::Memory(MemoryStorage::default()));
