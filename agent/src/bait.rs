@@ -49,6 +49,10 @@ pub const SEAL_ENDS_BY_ITSELF: &str = "seal-ends-by-itself";
 pub const WIPE_BEFORE_BARRIER: &str = "wipe-before-barrier";
 /// A member is compared with its owner without the writes that it missed last.
 pub const COMPARED_WITHOUT_TAIL: &str = "compared-without-tail";
+/// Clients are served while the ring is being converted.
+pub const SERVES_WHILE_CONVERTING: &str = "serves-while-converting";
+/// A slot that was named before a conversion is taken for the one of that number after it.
+pub const SLOTS_OF_BEFORE: &str = "slots-of-before";
 /// Retained copies are deleted without a permit that was read right before.
 pub const DELETE_WITHOUT_PERMIT: &str = "delete-without-permit";
 

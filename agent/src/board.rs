@@ -301,6 +301,20 @@ impl Board {
             .retain(|(session, slot, _)| keep(*session, *slot));
     }
 
+    /// Slots have other names now: whatever was said of them is forgotten.
+    pub(crate) fn forget_slots(&self) {
+        self.change(|facts| {
+            facts.slots.clear();
+            facts.source_digests.clear();
+            facts.new_slots.clear();
+            facts.new_digests.clear();
+            facts.released.clear();
+            facts.retained.clear();
+            (facts.sealed, facts.confirmed) = (None, None);
+            (facts.fenced, facts.succeeded, facts.hits) = (None, None, None);
+        });
+    }
+
     /// The adopted epoch that the next report speaks of.
     pub(crate) fn adopted_epoch(&self) -> Epoch {
         self.facts().adopted

@@ -69,7 +69,7 @@ pub use identity::IdentityError;
 pub use metrics::Metrics;
 pub use peer::{PeerServer, PeerService};
 pub use store::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, SlotOf, StoreError, Stray, Versions,
     Watermark,
 };
-pub use view::NodeView;
+pub use view::{NodeView, Place};

@@ -19,7 +19,7 @@ use crate::{
     bait,
     board::LIVE,
     guard::{Refusal, SourceStamp},
-    shared::Shared,
+    shared::{Held, Shared},
     store::{Copy, Cut, DigestAt, RangeStore, Record, StoreError},
     tree::{self, Difference, Leaves, MAX_DEPTH, Told},
 };
@@ -47,19 +47,25 @@ pub(crate) fn server(shared: Arc<Shared>) -> PeerServer {
 type Chunks = ReceiverStream<Result<v1::RecordChunk, Status>>;
 
 impl PeerService {
-    /// Whether the caller may ask this node, as the slot's owner. Waits for the caller's epoch.
+    /// Whether the caller may ask this node, as the slot's owner. Waits for the caller's epoch. The
+    /// slot keeps its name while what is answered besides the caller's name lives.
     async fn judge(
         &self,
         stamp: Option<v1::PeerStamp>,
         slot: u32,
         session: u64,
         copies: bool,
-    ) -> Result<NodeId, Status> {
+    ) -> Result<(NodeId, Held), Status> {
         let source = self.source_stamp(stamp, session, copies)?;
         let node = source.node.clone();
-        match self.shared.guard.admit_source(Slot(slot), source).await {
-            Ok(()) => Ok(node),
-            Err(refusal) => Err(refused(&refusal)),
+        loop {
+            let admitted = self.shared.guard.admit_source(Slot(slot), source.clone());
+            admitted.await.map_err(|refusal| refused(&refusal))?;
+            // Not held while it waits for an epoch, which may be one that changes names.
+            let held = self.shared.coordinates.hold().await;
+            if self.shared.guard.serves_reign(Slot(slot), source.reign) {
+                return Ok((node, held));
+            }
         }
     }
 
@@ -91,13 +97,14 @@ impl PeerService {
     /// Streams what `open` reads; a copy as fast as this node gives copies out.
     async fn stream(
         &self,
+        held: Held,
         is_copy: bool,
         open: impl FnOnce(&dyn RangeStore) -> Result<(Cut, Option<Position>), StoreError>
         + Send
         + 'static,
     ) -> Result<Response<Chunks>, Status> {
         let meter = self.meter(is_copy);
-        self.answer(move |store, out| {
+        self.answer(held, move |store, out| {
             let (cut, fork) = open(store)?;
             send_chunks(cut, |chunk: Vec<Record>, cut: Option<Position>| {
                 meter.pass(chunk.iter().map(Record::payload_bytes).sum());
@@ -123,21 +130,34 @@ impl PeerService {
     /// says false when nobody reads on.
     async fn answer<T: Send + 'static>(
         &self,
+        held: Held,
         work: impl FnOnce(&dyn RangeStore, &dyn Fn(T) -> bool) -> Result<(), StoreError>
         + Send
         + 'static,
     ) -> Result<Response<ReceiverStream<Result<T, Status>>>, Status> {
         let permit = self.shared.serving.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Status::unavailable("this node stops"))?;
-        let store = self.shared.store.inner();
+        let (store, running) = self.shared.store.borrow().await;
+        let runtime = tokio::runtime::Handle::current();
         // Two chunks under way are enough to keep reading and sending apart.
         let (chunks, stream) = mpsc::channel(2);
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let out = |message| chunks.blocking_send(Ok(message)).is_ok();
-            if let Err(error) = work(&*store, &out) {
+            let over = held.over().clone();
+            let out = |message| {
+                let sent = over.run_until_cancelled(chunks.send(Ok(message)));
+                runtime.block_on(sent).is_some_and(|sent| sent.is_ok())
+            };
+            let end = match work(&*store, &out) {
+                Err(error) => Err(broken(&error)),
+                // Cut short it would look whole: strays that were not named, say.
+                Ok(()) if over.is_cancelled() => Err(Status::aborted("the ring was converted")),
+                Ok(()) => Ok(()),
+            };
+            drop((held, running));
+            if let Err(status) = end {
                 // The reader may be gone; then nobody is left to be told.
-                let _gone = chunks.blocking_send(Err(broken(&error)));
+                let _gone = chunks.blocking_send(Err(status));
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
@@ -341,8 +361,8 @@ impl peer_server::Peer for PeerService {
                 "field session is 0, expected a session",
             ));
         }
-        self.judge(stamp, slot, session, true).await?;
-        self.stream(true, move |store| {
+        let (_, held) = self.judge(stamp, slot, session, true).await?;
+        self.stream(held, true, move |store| {
             Ok((bait::cut(store.read_cut(Slot(slot))?), None))
         })
         .await
@@ -355,10 +375,10 @@ impl peer_server::Peer for PeerService {
             slot,
             from,
         } = request.into_inner();
-        self.judge(stamp, slot, session, false).await?;
+        let (_, held) = self.judge(stamp, slot, session, false).await?;
         let from = from.map(Position::from);
         let slot = Slot(slot);
-        self.stream(false, move |store| {
+        self.stream(held, false, move |store| {
             Ok((store.tail(slot, from)?, store.fork(slot)?))
         })
         .await
@@ -375,6 +395,8 @@ impl peer_server::Peer for PeerService {
             from,
         } = request.into_inner();
         let source = self.source_stamp(stamp, 0, false)?;
+        // No conversion begins beside a wave.
+        let held = self.shared.coordinates.hold().await;
         let judged = self.shared.guard.admit_fenced(Slot(slot), source).await;
         judged.map_err(|refusal| refused(&refusal))?;
         // The refusal is durable before it is obeyed; the tail is whole only once it is drained.
@@ -384,7 +406,7 @@ impl peer_server::Peer for PeerService {
             return Err(Status::unavailable(message));
         }
         let from = from.map(Position::from);
-        self.stream(false, move |store| {
+        self.stream(held, false, move |store| {
             Ok((store.tail(Slot(slot), from)?, None))
         })
         .await
@@ -404,8 +426,8 @@ impl peer_server::Peer for PeerService {
             let message = format!("{} records, at most {CHUNK_RECORDS}", held.len());
             return Err(Status::invalid_argument(message));
         }
-        self.judge(stamp, slot, session, false).await?;
-        self.answer(move |store, out| {
+        let (_, names) = self.judge(stamp, slot, session, false).await?;
+        self.answer(names, move |store, out| {
             sift(store, Slot(slot), held, |strays| {
                 out(v1::SiftChunk { strays })
             })
@@ -424,7 +446,7 @@ impl peer_server::Peer for PeerService {
             depth,
         } = request.into_inner();
         let depth = checked_depth(depth)?;
-        self.judge(stamp, slot, session, session != 0).await?;
+        let (_, _held) = self.judge(stamp, slot, session, session != 0).await?;
         let scan = self.shared.scans.acquire().await;
         let _scan = scan.map_err(|_| Status::unavailable("this node stops"))?;
         let leaves = move |store: &dyn RangeStore| {
@@ -455,10 +477,10 @@ impl peer_server::Peer for PeerService {
         let depth = checked_depth(depth)?;
         let told = held.into_iter().map(told).collect::<Result<Vec<_>, _>>();
         let told = told.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        self.judge(stamp, slot, session, session != 0).await?;
+        let (_, names) = self.judge(stamp, slot, session, session != 0).await?;
         let leaves = BTreeSet::from_iter(leaves);
         let meter = self.meter(session != 0);
-        self.answer(move |store, out| {
+        self.answer(names, move |store, out| {
             let cut = store.read_cut(Slot(slot))?;
             let mut chunk = Differences::new(cut.position);
             let mut read_on = true;
@@ -488,7 +510,7 @@ impl peer_server::Peer for PeerService {
             cut,
             attempt: _,
         } = request.into_inner();
-        let asker = self.judge(stamp, slot, session, false).await?;
+        let (asker, _held) = self.judge(stamp, slot, session, false).await?;
         let cut = convert::required("cut", cut)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (slot, cut) = (Slot(slot), Position::from(cut));

@@ -286,6 +286,8 @@ mod tests {
             reigns: reigns.map(Epoch).into(),
             last_changes: [Epoch(2), Epoch(5)].into(),
             terms: Terms::default(),
+            converting: false,
+            converted: Epoch(0),
         }
     }
 

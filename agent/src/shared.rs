@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::Future,
     num::NonZeroU64,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use annulus_proto::{MAX_MESSAGE_BYTES, v1::peer_client::PeerClient};
 use annulus_ring::{Endpoint, NodeId, Slot};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub rejected: Notify,
     pub status: watch::Sender<AgentStatus>,
     pub stop: CancellationToken,
+    pub coordinates: Coordinates,
 }
 
 impl Shared {
@@ -83,7 +85,7 @@ impl Shared {
         Self {
             throttles: Throttles::new(config.copy_limits),
             identity,
-            store: StoreHandle(store),
+            store: StoreHandle::new(store),
             guard,
             board,
             metrics,
@@ -98,6 +100,7 @@ impl Shared {
             rejected: Notify::new(),
             status: watch::Sender::new(status),
             stop: CancellationToken::new(),
+            coordinates: Coordinates::default(),
             config,
         }
     }
@@ -150,9 +153,70 @@ impl Shared {
     }
 }
 
+/// How keys find their slots, as a thing to hold on to: whoever names a slot in more than one step
+/// holds it, so that between two steps the name does not become another slot's.
+///
+/// ```text
+///   hold() --> Held: names stay           change() --> nobody holds; no call of the store runs
+///     '-- over(): give up, or they wait for you
+/// ```
+#[derive(Debug, Default)]
+pub(crate) struct Coordinates {
+    names: Arc<RwLock<()>>,
+    over: Mutex<CancellationToken>,
+}
+
+/// While this lives, slots keep their names.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _names: OwnedRwLockReadGuard<()>,
+    over: CancellationToken,
+}
+
+impl Held {
+    /// What is to be left half done when the names change.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+}
+
+impl Coordinates {
+    /// Waits while they change.
+    pub(crate) async fn hold(&self) -> Held {
+        let names = self.names.clone().read_owned().await;
+        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        Held {
+            _names: names,
+            over: over.clone(),
+        }
+    }
+
+    /// Runs `work` for as long as names stay; none if they changed first. `work` may be left at any
+    /// await, and a call of the store that it made is waited for by whoever changes them.
+    pub(crate) async fn meanwhile<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let held = self.hold().await;
+        held.over.run_until_cancelled(work).await
+    }
+
+    /// Has everybody let go, and keeps them out while the answer lives.
+    pub(crate) async fn change(&self) -> OwnedRwLockWriteGuard<()> {
+        let next = CancellationToken::new();
+        let over = std::mem::replace(
+            &mut *self.over.lock().unwrap_or_else(PoisonError::into_inner),
+            next,
+        );
+        over.cancel();
+        self.names.clone().write_owned().await
+    }
+}
+
 /// The store, called on blocking threads.
 #[derive(Clone)]
-pub(crate) struct StoreHandle(Arc<dyn RangeStore>);
+pub(crate) struct StoreHandle {
+    store: Arc<dyn RangeStore>,
+    /// Held by every call while it runs, also when nobody waits for it any more.
+    calls: Arc<RwLock<()>>,
+}
 
 impl std::fmt::Debug for StoreHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -160,25 +224,60 @@ impl std::fmt::Debug for StoreHandle {
     }
 }
 
+fn answer<T>(
+    joined: Result<Result<T, StoreError>, tokio::task::JoinError>,
+) -> Result<T, StoreError> {
+    joined.unwrap_or_else(|error| {
+        Err(StoreError::Backend {
+            doing: "run a call of the store",
+            source: error.into(),
+        })
+    })
+}
+
 impl StoreHandle {
+    fn new(store: Arc<dyn RangeStore>) -> Self {
+        Self {
+            store,
+            calls: Arc::default(),
+        }
+    }
+
     /// Runs one call (or several) on a blocking thread.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&dyn RangeStore) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let store = self.0.clone();
-        tokio::task::spawn_blocking(move || call(&*store))
-            .await
-            .unwrap_or_else(|error| {
-                Err(StoreError::Backend {
-                    doing: "run a call of the store",
-                    source: error.into(),
-                })
-            })
+        let (store, running) = (self.store.clone(), self.calls.clone().read_owned().await);
+        let call = move || {
+            let _running = running;
+            call(&*store)
+        };
+        answer(tokio::task::spawn_blocking(call).await)
     }
 
+    /// The same, while no other call runs.
+    pub(crate) async fn call_alone<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn RangeStore) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (store, alone) = (self.store.clone(), self.calls.clone().write_owned().await);
+        let call = move || {
+            let _alone = alone;
+            call(&*store)
+        };
+        answer(tokio::task::spawn_blocking(call).await)
+    }
+
+    /// For calls that name no slot.
     pub(crate) fn inner(&self) -> Arc<dyn RangeStore> {
-        self.0.clone()
+        self.store.clone()
+    }
+
+    /// For calls on a blocking thread of the caller's own: the store, and what to keep until they are
+    /// over.
+    pub(crate) async fn borrow(&self) -> (Arc<dyn RangeStore>, OwnedRwLockReadGuard<()>) {
+        (self.store.clone(), self.calls.clone().read_owned().await)
     }
 }
 

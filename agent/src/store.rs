@@ -11,7 +11,7 @@
 //!                        '--drop_staging--> gone
 //! ```
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
@@ -107,6 +107,9 @@ pub type Versions = Box<dyn Iterator<Item = Result<(Bytes, Position), StoreError
 
 /// Records of a copy, in any order.
 pub type Records = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
+
+/// Which slot a key is in.
+pub type SlotOf = Arc<dyn Fn(&[u8]) -> Slot + Send + Sync>;
 
 /// What live copies hold, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -382,6 +385,16 @@ pub trait RangeStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Missing`] if there is no such copy.
     fn give_up(&self, slot: Slot, copy: Copy, strays: Vec<Stray>) -> Result<(), StoreError>;
+
+    /// Every slot is split in two: of each live and retained copy of slot s become copies of 2s and
+    /// 2s + 1, with its attempt, watermark and fork, and each record goes to the one that `slot_of` its
+    /// key names. Staging copies are dropped. There are 2^`bits` slots afterwards, which the store keeps
+    /// with its data: called again with the `bits` it has, it does nothing. No other call runs
+    /// meanwhile, and clients are not served, so this may take its time but not more.
+    ///
+    /// # Errors
+    /// [`StoreError::Backend`]; all or nothing was done.
+    fn split(&self, bits: u8, slot_of: SlotOf) -> Result<(), StoreError>;
 
     /// What live copies hold, all together, for reports; none = the store cannot say. Plans estimate
     /// by it what a range weighs. Asked every few seconds: it must be cheap.

@@ -33,6 +33,19 @@ pub struct NodeView {
     pub seals: Arc<BTreeMap<Slot, Epoch>>,
     /// Slots whose list names this node while it holds no live copy of them: never served.
     pub unheld: Arc<std::collections::BTreeSet<Slot>>,
+    /// The ring is being converted: clients are served by nobody.
+    pub converting: bool,
+    /// The ring's last conversion: slots that were named under another one are not these.
+    pub converted: Epoch,
+}
+
+/// A slot, and under which conversion of the ring it was named: what a request is admitted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The slot.
+    pub slot: Slot,
+    /// [`NodeView::converted`] of the view that named it.
+    pub converted: Epoch,
 }
 
 impl NodeView {
@@ -50,6 +63,8 @@ impl NodeView {
             own: None,
             seals: Arc::default(),
             unheld: Arc::default(),
+            converting: false,
+            converted: Epoch(0),
         }
     }
 
@@ -73,6 +88,19 @@ impl NodeView {
     #[must_use]
     pub fn slot(&self, key: &[u8]) -> Option<Slot> {
         Some(self.lookup.as_ref()?.slot(key))
+    }
+
+    /// Where a key is, to be admitted for it; none before the first view.
+    #[must_use]
+    pub fn locate(&self, key: &[u8]) -> Option<Place> {
+        Some(self.place(self.slot(key)?))
+    }
+
+    /// A slot of this view, to be admitted for it.
+    #[must_use]
+    pub fn place(&self, slot: Slot) -> Place {
+        let converted = self.converted;
+        Place { slot, converted }
     }
 
     /// How many slots there are; 0 before the first view.

@@ -23,6 +23,10 @@ pub(crate) struct View {
     pub reigns: Arc<[Epoch]>,
     pub last_changes: Arc<[Epoch]>,
     pub terms: Terms,
+    /// Serve nobody: the ring is being converted.
+    pub converting: bool,
+    /// The ring's last conversion.
+    pub converted: Epoch,
 }
 
 impl View {
@@ -102,6 +106,8 @@ pub(crate) fn view(
         reigns: message.reigns.iter().copied().map(Epoch).collect(),
         last_changes: message.last_changes.iter().copied().map(Epoch).collect(),
         terms: Terms::read(message.terms.as_ref())?,
+        converting: message.converting,
+        converted: Epoch(message.converted_epoch),
     })
 }
 

@@ -79,6 +79,8 @@ impl From<v1::RingStatus> for RingView {
                 hit_ratio_permille: one.hit_ratio_permille,
             }),
             serve_when_isolated: ring.serve_when_isolated,
+            converting_since_epoch: ring.converting_since_epoch.into(),
+            converted_epoch: ring.converted_epoch.into(),
             soak_ms: ring.soak_ms.into(),
             paused: ring.paused,
             held: ring.held,

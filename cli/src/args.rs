@@ -227,12 +227,15 @@ pub enum RingCommand {
         #[command(flatten)]
         args: ReplicationArgs,
     },
-    /// Give the ring another hash or kind of layout; a durable ring keeps its own for life, and says
-    /// what to do instead
-    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["hash", "layout"]))]
+    /// Split every range in two, or give a cache ring another hash. Everybody stops serving for a
+    /// moment. A durable ring keeps its hash for life, and says what to do instead
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["double", "hash", "layout"]))]
     Convert {
         /// Which ring
         ring: RingName,
+        /// Twice as many ranges; none moves
+        #[arg(long)]
+        double: bool,
         /// Another hash of keys
         #[arg(long)]
         hash: Option<String>,

@@ -438,6 +438,7 @@ impl Admin {
     pub async fn convert(
         &self,
         ring: &RingName,
+        double: bool,
         hash: Option<String>,
         layout: Option<String>,
     ) -> Result<Accepted> {
@@ -446,6 +447,7 @@ impl Admin {
             ring: ring.to_string(),
             hash,
             layout,
+            double,
         };
         self.mutated(self.client.convert_ring(request).await).await
     }

@@ -49,6 +49,29 @@ pub fn how_to_go_on(global: &Global, ring: &RingName, change: u64) -> String {
     )
 }
 
+/// Waits until the conversion that `begun` began took effect, in the epoch that is answered.
+pub async fn wait_until_converted(admin: &Admin, ring: &RingName, begun: u64) -> Result<u64> {
+    let mut every = tokio::time::interval(ASK_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        // No answer is no end: the next server may know.
+        let Ok(status) = admin.ring_quietly(ring).await else {
+            continue;
+        };
+        if status.converted_epoch.0 > begun {
+            return Ok(status.converted_epoch.0);
+        }
+        if status.converting_since_epoch.0 != begun {
+            return Err(Failure::failed(
+                "a member did not stop serving in time, so the conversion was given up and all is \
+                 as before",
+                "look at the nodes with `annulus status`, and ask for it again",
+            ));
+        }
+    }
+}
+
 async fn until_ended(admin: &Admin, ring: &RingName, change: u64) -> Result {
     let mut meter = Meter::new(change);
     let mut every = tokio::time::interval(ASK_EVERY);

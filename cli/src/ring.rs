@@ -13,6 +13,7 @@ use crate::{
     connect::{Accepted, Admin, Read, newest_snapshot},
     exit::{Failure, Result},
     follow::{Asked, follow},
+    progress,
     render::{self, Hex64, Render, Wide},
     views::{RingView, nodes_by_state},
 };
@@ -42,9 +43,15 @@ pub async fn run(global: &Global, command: RingCommand) -> Result {
             let found = admin.dump(&ring, epoch, Read::from(local)).await?;
             render::print(global.output, &Dump::new(&found.snapshot, found.checksum))
         }
-        RingCommand::Convert { ring, hash, layout } => {
-            let done = admin.convert(&ring, hash, layout).await?;
-            print_done(global, &ring, "converted", &done)
+        RingCommand::Convert {
+            ring,
+            double,
+            hash,
+            layout,
+        } => {
+            let accepted = admin.convert(&ring, double, hash, layout).await?;
+            let epoch = progress::wait_until_converted(&admin, &ring, accepted.epoch).await?;
+            print_done(global, &ring, "converted", &Accepted { epoch, ..accepted })
         }
         RingCommand::Replication { ring, args } => {
             let accepted = admin.replication(&ring, &args).await?;

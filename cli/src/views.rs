@@ -110,6 +110,10 @@ pub struct RingView {
     pub warm_up: Option<WarmUpView>,
     /// Of a cache: a node that hears nothing from the control plane goes on serving.
     pub serve_when_isolated: bool,
+    /// The epoch that began the running conversion; 0 = none runs.
+    pub converting_since_epoch: Wide,
+    /// The epoch of the last conversion; 0 = never.
+    pub converted_epoch: Wide,
     /// How long the old lists get every write after a switch, in ms.
     pub soak_ms: Wide,
     /// How long a loser keeps its copy, in ms.

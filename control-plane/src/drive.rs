@@ -322,6 +322,8 @@ fn may_wait(command: &RingCommand) -> bool {
         | RingCommand::Change { .. }
         | RingCommand::ChangeBySteps { .. }
         | RingCommand::Convert { .. }
+        | RingCommand::FinishConversion { .. }
+        | RingCommand::AbortConversion { .. }
         | RingCommand::Abort { .. }
         | RingCommand::Settle
         | RingCommand::Replan { .. }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annulus_agent::{
-    guard::{Admission, Intent, Stamp},
+    guard::{Admission, Intent, Place, Stamp},
     store::{RangeStore, Record},
 };
 use annulus_ring::{Position, Slot};
@@ -37,18 +37,18 @@ impl Node {
     /// the read set that obey no newer reign leave too few for another owner to acknowledge by.
     pub(crate) async fn read_exact(
         self: &Arc<Self>,
-        slot: Slot,
+        place: Place,
         stamp: Stamp,
         key: &[u8],
         deadline: Instant,
     ) -> Result<Answer, Refused> {
-        let admission = Arc::new(self.guard.admit(slot, stamp, Intent::ReadExact).await?);
+        let admission = Arc::new(self.guard.admit(place, stamp, Intent::ReadExact).await?);
         let lane = self.open_lane(&admission).await?;
         let unavailable = |text: String| Cause::Unavailable(text).at(admission.epoch);
         self.wait(deadline, self.confirm(&admission))
             .await
             .map_err(|late| unavailable(format!("too few members confirmed the reign {late}")))??;
-        let answer = self.look_up(slot, key, &admission)?;
+        let answer = self.look_up(admission.slot, key, &admission)?;
         let found = answer
             .record
             .as_ref()
@@ -70,12 +70,12 @@ impl Node {
     /// A read of this node's copy, whatever it has.
     pub(crate) async fn read_any(
         self: &Arc<Self>,
-        slot: Slot,
+        place: Place,
         stamp: Stamp,
         key: &[u8],
     ) -> Result<Answer, Refused> {
-        let admission = self.guard.admit(slot, stamp, Intent::ReadAny).await?;
-        self.look_up(slot, key, &admission)
+        let admission = self.guard.admit(place, stamp, Intent::ReadAny).await?;
+        self.look_up(admission.slot, key, &admission)
     }
 
     fn look_up(&self, slot: Slot, key: &[u8], admission: &Admission) -> Result<Answer, Refused> {

@@ -115,7 +115,11 @@ impl Node {
             if self.guard.view().seq != view.seq {
                 return;
             }
-            match self.guard.admit(slot, stamp, Intent::Write).await {
+            match self
+                .guard
+                .admit(view.place(slot), stamp, Intent::Write)
+                .await
+            {
                 Ok(admission) => {
                     if let Err(refused) = self.open_lane(&Arc::new(admission)).await {
                         tracing::warn!(epoch = %view.epoch(), %slot, %refused,

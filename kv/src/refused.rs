@@ -102,7 +102,9 @@ impl From<Refusal> for Refused {
         match refusal {
             Refusal::Stale { epoch, list, .. } => Cause::Stale { nodes: nodes(list) }.at(epoch),
             Refusal::Behind { epoch, .. } => Cause::Behind.at(epoch),
-            Refusal::Sealed { epoch, .. } => Cause::Sealed.at(epoch),
+            Refusal::Sealed { epoch, .. } | Refusal::Converting { epoch, .. } => {
+                Cause::Sealed.at(epoch)
+            }
             Refusal::NotOwner { epoch, list, .. } => Cause::NotOwner {
                 owner: nodes(list).into_iter().next(),
             }
@@ -110,8 +112,10 @@ impl From<Refusal> for Refused {
             Refusal::NotMember { epoch, .. } | Refusal::SessionClosed { epoch, .. } => {
                 Cause::NotMember.at(epoch)
             }
-            // The sender's reign is over: it learns by which epoch when it refreshes.
-            Refusal::Deposed { epoch, .. } => Cause::Stale { nodes: Vec::new() }.at(epoch),
+            // The sender's reign is over, or its slots are: it learns by which epoch when it refreshes.
+            Refusal::Deposed { epoch, .. } | Refusal::Converted { epoch, .. } => {
+                Cause::Stale { nodes: Vec::new() }.at(epoch)
+            }
             Refusal::UnderReplicated { epoch, .. }
             | Refusal::NoCopy { epoch, .. }
             | Refusal::Isolated { epoch, .. } => Cause::Unavailable(text).at(epoch),

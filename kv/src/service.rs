@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use annulus_agent::guard::NodeView;
-use annulus_ring::{NodeId, Position, Slot};
+use annulus_agent::guard::{NodeView, Place};
+use annulus_ring::{NodeId, Position};
 use futures::future::join_all;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
@@ -104,10 +104,10 @@ fn next_hop(refused: &Refused, hops: u32, view: &NodeView) -> Option<NodeId> {
 }
 
 impl KvService {
-    /// The slot of a checked key; every node of a ring cuts the circle alike.
-    fn slot(&self, key: &[u8]) -> Result<Slot, Refused> {
+    /// Where a checked key is; every node of a ring cuts the circle alike.
+    fn place(&self, key: &[u8]) -> Result<Place, Refused> {
         let view = self.0.guard.view();
-        view.slot(key).ok_or_else(|| {
+        view.locate(key).ok_or_else(|| {
             let text = "this node has not heard of the ring's lists yet".to_owned();
             Cause::Unavailable(text).at(view.epoch())
         })
@@ -136,9 +136,12 @@ impl KvService {
         let epoch = self.0.epoch();
         limits::check_write(&item.0, item.1.as_deref())
             .map_err(|error| Cause::from(error).at(epoch))?;
-        let slot = self.slot(&item.0)?;
+        let place = self.place(&item.0)?;
         let stamp = wire::stamp(&head.stamp);
-        let mut results = self.0.write(slot, stamp, vec![item], head.deadline).await?;
+        let mut results = self
+            .0
+            .write(place, stamp, vec![item], head.deadline)
+            .await?;
         results.pop().expect("one result for one write")
     }
 
@@ -222,11 +225,11 @@ impl KvService {
     async fn read(&self, head: &Head, key: &[u8], mode: pb::ReadMode) -> Result<Answer, Refused> {
         let epoch = self.0.epoch();
         limits::check_key(key).map_err(|error| Cause::from(error).at(epoch))?;
-        let slot = self.slot(key)?;
+        let place = self.place(key)?;
         let stamp = wire::stamp(&head.stamp);
         match mode {
-            pb::ReadMode::Exact => self.0.read_exact(slot, stamp, key, head.deadline).await,
-            pb::ReadMode::Any => self.0.read_any(slot, stamp, key).await,
+            pb::ReadMode::Exact => self.0.read_exact(place, stamp, key, head.deadline).await,
+            pb::ReadMode::Any => self.0.read_any(place, stamp, key).await,
             pb::ReadMode::Unspecified => {
                 let message = "the request says neither exact nor any".to_owned();
                 Err(Cause::Invalid {
@@ -258,19 +261,19 @@ impl KvService {
     async fn write_slot(
         &self,
         head: &Head,
-        slot: Slot,
+        place: Place,
         items: Vec<(usize, Item)>,
     ) -> Vec<(usize, Result<Position, Refused>)> {
-        let (places, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+        let (ordinals, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
         match self
             .0
-            .write(slot, wire::stamp(&head.stamp), items, head.deadline)
+            .write(place, wire::stamp(&head.stamp), items, head.deadline)
             .await
         {
-            Ok(results) => places.into_iter().zip(results).collect(),
-            Err(refused) => places
+            Ok(results) => ordinals.into_iter().zip(results).collect(),
+            Err(refused) => ordinals
                 .into_iter()
-                .map(|place| (place, Err(refused.clone())))
+                .map(|ordinal| (ordinal, Err(refused.clone())))
                 .collect(),
         }
     }
@@ -384,29 +387,29 @@ impl Kv for KvService {
         match head {
             Err(refused) => results.fill(Some(Err(refused))),
             Ok(head) => {
-                let mut by_slot: std::collections::BTreeMap<Slot, Vec<(usize, Item)>> =
+                let mut by_slot: std::collections::BTreeMap<Place, Vec<(usize, Item)>> =
                     std::collections::BTreeMap::new();
-                for (place, item) in items.into_iter().enumerate() {
+                for (ordinal, item) in items.into_iter().enumerate() {
                     let checked = limits::check_write(&item.key, item.value.as_deref())
                         .map_err(|error| Cause::from(error).at(epoch));
-                    match checked.and_then(|()| self.slot(&item.key)) {
-                        Ok(slot) => {
+                    match checked.and_then(|()| self.place(&item.key)) {
+                        Ok(place) => {
                             by_slot
-                                .entry(slot)
+                                .entry(place)
                                 .or_default()
-                                .push((place, (item.key, item.value)));
+                                .push((ordinal, (item.key, item.value)));
                         }
-                        Err(refused) => results[place] = Some(Err(refused)),
+                        Err(refused) => results[ordinal] = Some(Err(refused)),
                     }
                 }
                 let head = &head;
                 let written = join_all(
                     by_slot
                         .into_iter()
-                        .map(|(slot, items)| self.write_slot(head, slot, items)),
+                        .map(|(place, items)| self.write_slot(head, place, items)),
                 );
-                for (place, result) in written.await.into_iter().flatten() {
-                    results[place] = Some(result);
+                for (ordinal, result) in written.await.into_iter().flatten() {
+                    results[ordinal] = Some(result);
                 }
             }
         }

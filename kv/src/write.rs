@@ -14,10 +14,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering};
 
 use annulus_agent::{
-    guard::{Admission, Intent, Stamp},
+    guard::{Admission, Intent, Place, Stamp},
     store::{Copy, Record, StoreError},
 };
-use annulus_ring::{Epoch, Handle, Position, Slot};
+use annulus_ring::{Epoch, Handle, Position};
 use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
@@ -135,7 +135,7 @@ impl Node {
     /// not over are answered [`Cause::Unknown`].
     pub(crate) async fn write(
         self: &Arc<Self>,
-        slot: Slot,
+        place: Place,
         stamp: Stamp,
         items: Vec<Item>,
         deadline: Instant,
@@ -146,7 +146,7 @@ impl Node {
             let text = format!("{pending} writes wait for their acknowledgement here");
             return Err(refuse(Cause::Unavailable(text)));
         }
-        let admission = Arc::new(self.guard.admit(slot, stamp, Intent::Write).await?);
+        let admission = Arc::new(self.guard.admit(place, stamp, Intent::Write).await?);
         let lane = self.open_lane(&admission).await?;
         // A caller who has given up may have asked again elsewhere: what has no position yet
         // must not get one after that.

@@ -180,6 +180,21 @@ pub enum RingCommand {
         hash: Option<HashName>,
         /// Another kind of layout, by its word.
         layout: Option<String>,
+        /// Every slot is split in two.
+        #[serde(default, skip_serializing_if = "is_no")]
+        double: bool,
+    },
+    /// The running conversion takes effect.
+    FinishConversion {
+        /// The epoch that began it.
+        begun: Epoch,
+        /// That every member serves nobody since, sorted by node.
+        evidence: Vec<NodeEvidence>,
+    },
+    /// The running conversion is given up: all goes on as before.
+    AbortConversion {
+        /// The epoch that began it.
+        begun: Epoch,
     },
     /// Folds queued changes into one transition.
     Start {
@@ -291,7 +306,7 @@ pub enum RingCommand {
     },
 }
 
-/// Settings of a ring. Fixed at its creation, but for the replication.
+/// Settings of a ring. Fixed at its creation, but for the replication and what a conversion changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingConfig {
     /// k: 2^k slots.
@@ -322,6 +337,11 @@ pub struct RingConfig {
 
 fn yes() -> bool {
     true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_no(value: &bool) -> bool {
+    !*value
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]

@@ -11,7 +11,7 @@ use annulus_ring::{Epoch, Handle, NodeId, RingName, Slot, Step, place};
 use crate::{
     Change, ChangeId, Command, CopySet, Evidence, Founder, HandOver, MAX_TICK_MS, MAX_WAVE,
     NodeEvidence, NodeReport, PairEvidence, Rejection, Reports, RingCommand, RingState,
-    SlotEvidence, State, TransitionState, Wave, bait, cache,
+    SlotEvidence, State, TransitionState, Wave, bait, cache, conversion,
     decide::{collected, leaving_owners, may_be_target, soak_left_ms},
     evidence::{Barrier, Proof, RootBuilder},
     fold,
@@ -45,6 +45,10 @@ pub fn due(
     reports.see(ring, now_ms);
     if let Some(command) = availability(ring, reports) {
         return Some(command);
+    }
+    if let Some(running) = &ring.conversion {
+        // Also while paused: it takes effect or is given up, it does not keep everybody waiting.
+        return conversion::due(ring, running, reports, now_ms);
     }
     if let Some(wave) = &ring.wave {
         // Also while paused: a wave ends or is given up, it does not stay sealed.

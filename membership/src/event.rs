@@ -8,8 +8,8 @@ use annulus_ring::{
 };
 
 use crate::{
-    Afterwards, Change, ChangeId, CopySet, Plan, PlanId, Registered, Rejection, Requorum,
-    RingConfig, Wave, WaveId,
+    Afterwards, Change, ChangeId, Coordinates, CopySet, Plan, PlanId, Registered, Rejection,
+    Requorum, RingConfig, Wave, WaveId,
 };
 
 /// A fact about the whole control plane or one ring.
@@ -171,6 +171,15 @@ pub enum Event {
         /// After how long.
         after_ms: Option<u64>,
     },
+    /// Members are to serve nobody until the ring is converted, or is not to be.
+    ConversionBegun {
+        /// To what.
+        to: Coordinates,
+    },
+    /// Keys have their new places.
+    Converted,
+    /// It was given up.
+    ConversionAborted,
     /// A plan is kept.
     PlanStored {
         /// Its number.
@@ -212,6 +221,9 @@ impl Event {
             | Self::FailoverBegun { .. }
             | Self::WaveCommitted { .. }
             | Self::AvailabilityChanged { .. }
+            | Self::ConversionBegun { .. }
+            | Self::Converted
+            | Self::ConversionAborted
             | Self::MemberRemoved { .. } => true,
             Self::EndpointChanged { node, .. } => member(node),
             Self::Initialised { .. }

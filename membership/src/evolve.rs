@@ -8,10 +8,10 @@ use annulus_ring::{
 };
 
 use crate::{
-    ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command, Event,
-    KnownBirth, MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER, Maintenance, Outcome, Pins,
-    Plan, PlanId, Registered, RequestId, RetainedCopies, RingConfig, RingState, RosterEntry, State,
-    TransitionState, Wave, WaveId,
+    ANSWER_AGE_MS, Afterwards, Applied, Brake, ChangeId, ChangePhase, ChangeRecord, Command,
+    Conversion, Event, KnownBirth, MAX_ANSWERS, MAX_BIRTHS, MAX_ENDED_CHANGES, MAX_FORMER,
+    Maintenance, Outcome, Pins, Plan, PlanId, Registered, RequestId, RetainedCopies, RingConfig,
+    RingState, RosterEntry, State, TransitionState, Wave, WaveId,
     decide::{Decision, applied},
     plan::{MAX_PLAN_BYTES, MAX_PLANS},
 };
@@ -122,6 +122,8 @@ impl RingState {
             maintenance: BTreeMap::new(),
             plans: BTreeMap::new(),
             last_plan: PlanId(0),
+            conversion: None,
+            converted: Epoch(0),
         }
     }
 
@@ -273,6 +275,19 @@ impl RingState {
                     let maintenance = Maintenance { until_ms, since_ms };
                     self.maintenance.insert(node.clone(), maintenance);
                 }
+            }
+            Event::ConversionBegun { to } => {
+                self.last_changes.fill(self.epoch);
+                self.conversion = Some(Conversion {
+                    to: *to,
+                    begun: self.epoch,
+                    since_ms: wall_ms,
+                });
+            }
+            Event::Converted => self.convert(),
+            Event::ConversionAborted => {
+                self.last_changes.fill(self.epoch);
+                self.conversion = None;
             }
             Event::PlanStored { id, plan } => self.keep_plan(*id, plan, wall_ms),
             Event::PlanCommitted { id, changes } => {

@@ -14,12 +14,14 @@
 //! ```
 //!
 //! Read on in [`command`] (what may be asked), [`state`] (what is known), `decide` (the rules),
-//! [`mod@due`] (the leader's next step), `cache` (what cache rings do without).
+//! [`mod@due`] (the leader's next step), `cache` (what cache rings do without), [`conversion`] (another hash, or
+//! twice as many slots).
 
 mod bait;
 pub mod burial;
 mod cache;
 pub mod command;
+pub mod conversion;
 mod decide;
 pub mod due;
 pub mod event;
@@ -44,6 +46,7 @@ pub mod wanted;
 
 pub use cache::WarmUp;
 pub use command::*;
+pub use conversion::{CONVERSION_BUDGET_MS, Conversion, Coordinates};
 pub use due::{due, found_command, tick_due};
 pub use event::Event;
 pub use greet::{Greeting, Hello, greet};

@@ -467,9 +467,32 @@ pub enum Rejection {
         /// From what to what.
         what: String,
     },
+    /// No other layout is carried in snapshots.
+    #[error(
+        "rings are laid out in slots; `{layout}` is known to the library and to `simulate` alone"
+    )]
+    OnlySlots {
+        /// As asked.
+        layout: String,
+    },
     /// Nothing to change.
     #[error("the ring has this hash and layout already")]
     SameCoordinates,
+    /// Slots are not renamed under what names them.
+    #[error("{what}; a conversion needs a ring at rest: wait for it, or abort it, and try again")]
+    NotAtRest {
+        /// What is not.
+        what: String,
+    },
+    /// Slots get other names just now.
+    #[error("the ring is being converted, which takes a moment; try again")]
+    Converting,
+    /// Finished, aborted, or another one.
+    #[error("no conversion that began with epoch {begun} runs")]
+    NotConverting {
+        /// As named.
+        begun: Epoch,
+    },
     /// Nothing to end.
     #[error("{node} is not in maintenance")]
     NotMaintained {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use annulus_ring::{Availability, Epoch, Incarnation, Member, NodeId, Position, SessionId, Slot};
 
-use crate::{RingState, WaveId, due::WAVE_PAUSE_MS};
+use crate::{RingState, WaveId, bait, due::WAVE_PAUSE_MS};
 
 /// Silent for this long: suspect, in ms.
 pub const SUSPECT_MS: u64 = 5_000;
@@ -33,6 +33,10 @@ pub struct Reports {
     last_permit_ms: u64,
     /// When this leader first looked: everybody has a full window from then.
     office_since_ms: Option<u64>,
+    /// The running conversion, and since when this leader sees it.
+    converting_since: Option<(Epoch, u64)>,
+    /// The ring's last conversion: what a node says of slots under an older epoch is of others.
+    converted: Epoch,
     /// Members that were silent for too long, or were lately.
     watched: BTreeMap<NodeId, Watched>,
     /// When a member was last seen in maintenance: its silence counts from then.
@@ -221,6 +225,24 @@ pub struct SlotReport {
     pub joint: Option<Position>,
 }
 
+impl NodeReport {
+    /// All that it said of slots.
+    fn forget_slots(&mut self) {
+        *self = Self {
+            incarnation: self.incarnation,
+            empty: self.empty,
+            linked: self.linked,
+            heard_ms: self.heard_ms,
+            adopted: self.adopted,
+            copied_bytes: self.copied_bytes,
+            free_bytes: self.free_bytes,
+            held: self.held,
+            copy_bytes_per_second: self.copy_bytes_per_second,
+            ..Self::default()
+        };
+    }
+}
+
 impl Reports {
     /// A link opened: whatever the node said on an older link is forgotten.
     pub fn hello(
@@ -264,6 +286,10 @@ impl Reports {
             return;
         };
         known.heard_ms = now_ms;
+        if report.adopted < self.converted && !bait::on("report-of-other-slots") {
+            // It opens a new link once it has adopted the conversion, and says everything again.
+            return;
+        }
         let is_late = report.adopted < known.adopted;
         known.adopted = known.adopted.max(report.adopted);
         // A digest is as young as the report it came with, however late that arrives.
@@ -334,6 +360,15 @@ impl Reports {
             (Some(wave), Some((id, _))) if wave.id == id => {}
             (Some(wave), _) => self.wave_since = Some((wave.id, now_ms)),
             (None, _) => self.wave_since = None,
+        }
+        match (&ring.conversion, self.converting_since) {
+            (Some(running), Some((begun, _))) if running.begun == begun => {}
+            (Some(running), _) => self.converting_since = Some((running.begun, now_ms)),
+            (None, _) => self.converting_since = None,
+        }
+        if ring.converted != self.converted {
+            self.converted = ring.converted;
+            self.nodes.values_mut().for_each(NodeReport::forget_slots);
         }
         let session = ring
             .transition
@@ -445,6 +480,12 @@ impl Reports {
         } else {
             Availability::Up
         }
+    }
+
+    /// How long this leader has seen the running conversion.
+    pub(crate) fn converting_ms(&self, now_ms: u64) -> u64 {
+        let since = self.converting_since.map_or(now_ms, |(_, since)| since);
+        now_ms.saturating_sub(since)
     }
 
     /// The running wave has used its budget up; the next one pauses.

@@ -13,8 +13,8 @@ use annulus_ring::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Birth, Burial, Change, ChangeId, Outcome, Pins, Plan, PlanId, Rejection, RequestId, RingConfig,
-    WaveId,
+    Birth, Burial, Change, ChangeId, Conversion, Outcome, Pins, Plan, PlanId, Rejection, RequestId,
+    RingConfig, WaveId,
 };
 
 /// Everything the control plane has decided.
@@ -105,6 +105,12 @@ pub struct RingState {
     /// Number of the last plan stored.
     #[serde(default, skip_serializing_if = "PlanId::is_none")]
     pub last_plan: PlanId,
+    /// What is being made of the circle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversion: Option<Conversion>,
+    /// The epoch of the last conversion: slots that somebody named under an older one are others.
+    #[serde(default, skip_serializing_if = "Epoch::is_zero")]
+    pub converted: Epoch,
 }
 
 /// An operator's word that a member will be stopped for a while.

@@ -7,6 +7,7 @@ use annulus_ring::{Epoch, Handle, NodeId, Position, SessionId, Slot, Step};
 use crate::{
     NodeReport, Reports, RingState, State, TransitionState, Wave, WaveId,
     cache::warm_up_left_ms,
+    conversion,
     decide::{leaving_owners, soak_left_ms},
     due::{Missing, auto_remove, current, failover, gather, grace_over},
     evidence::Proof,
@@ -169,6 +170,19 @@ pub fn waiting_for(state: &State, ring: &RingState, reports: &Reports, now_ms: u
             "movement is paused ({}); `annulus ring resume` lets it go on",
             brake.reason
         ));
+    }
+    if let Some(running) = &ring.conversion {
+        let owing = conversion::gather(ring, running, reports).1;
+        let nodes: Vec<&str> = owing.iter().map(|gap| gap.node.as_str()).collect();
+        let seconds = conversion::CONVERSION_BUDGET_MS / 1000;
+        sentences.push(match nodes[..] {
+            [] => "the ring is being converted".to_owned(),
+            [..] => format!(
+                "the ring is being converted: waiting for {} to stop serving; if that takes longer \
+                 than {seconds} s, all goes on as before",
+                nodes.join(", ")
+            ),
+        });
     }
     if let Some(brake) = &ring.held {
         sentences.push(format!(

@@ -13,8 +13,8 @@ use std::{
 };
 
 use annulus_agent::{
-    Copy, Cut, DigestAt, EpochGuard, Holding, RangeStore, Record, StoreError, Stray, Versions,
-    Watermark,
+    Copy, Cut, DigestAt, EpochGuard, Holding, RangeStore, Record, SlotOf, StoreError, Stray,
+    Versions, Watermark,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use bytes::Bytes;
@@ -73,6 +73,8 @@ struct Inner {
 #[derive(Debug)]
 struct Pass {
     at: Instant,
+    /// By which conversion of the ring slots were named.
+    converted: Epoch,
     keys: HashMap<Slot, Vec<Bytes>>,
 }
 
@@ -147,13 +149,15 @@ impl RedisStore {
     fn pass(&self, fresh: bool) -> Result<Arc<Pass>, StoreError> {
         // Held while it runs: whoever comes meanwhile wants the same.
         let mut kept = lock(&self.inner.pass);
+        let view = self.inner.guard.get().map(EpochGuard::view);
+        let converted = view.as_ref().map_or(Epoch(0), |view| view.converted);
         if let Some(pass) = &*kept
             && !fresh
+            && pass.converted == converted
             && pass.at.elapsed() < PASS_AGE
         {
             return Ok(pass.clone());
         }
-        let view = self.inner.guard.get().map(EpochGuard::view);
         let mut keys: HashMap<Slot, Vec<Bytes>> = HashMap::new();
         let at = Instant::now();
         self.inner
@@ -164,7 +168,11 @@ impl RedisStore {
                 }
             })
             .map_err(failed)?;
-        let pass = Arc::new(Pass { at, keys });
+        let pass = Arc::new(Pass {
+            at,
+            converted,
+            keys,
+        });
         *kept = Some(pass.clone());
         Ok(pass)
     }
@@ -222,6 +230,25 @@ impl RangeStore for RedisStore {
     }
 
     fn give_up(&self, _slot: Slot, _copy: Copy, _strays: Vec<Stray>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Entries are found by their keys, wherever those are: names of copies are forgotten, and the
+    /// agent opens them anew. What was retained must not come back as live, and is deleted.
+    fn split(&self, _bits: u8, _slot_of: SlotOf) -> Result<(), StoreError> {
+        let retained: Vec<Slot> = {
+            let holdings = self.copies().holdings();
+            let kept = |one: &Holding| matches!(one.copy, Copy::Retained(_));
+            holdings
+                .iter()
+                .filter(|one| kept(one))
+                .map(|one| one.slot)
+                .collect()
+        };
+        self.change(|held| held.retain(|(_, copy), _| !matches!(copy, Copy::Retained(_))))?;
+        self.purge(&retained)?;
+        self.change(BTreeMap::clear)?;
+        lock(&self.inner.reigns).clear();
         Ok(())
     }
 

@@ -19,6 +19,12 @@ macro_rules! counter {
             pub fn next(self) -> Self {
                 Self(self.0 + 1)
             }
+
+            /// Whether it is 0; for `skip_serializing_if`.
+            #[must_use]
+            pub fn is_zero(&self) -> bool {
+                self.0 == 0
+            }
         }
 
         impl fmt::Display for $name {

@@ -15,6 +15,7 @@ mod c51_dead_in_mid_copy;
 mod c52_words_without_data;
 mod c53_write_load;
 mod c55_sick_cluster;
+mod convert;
 mod failover;
 mod frozen_clients;
 mod killed_at_each_step;

@@ -22,6 +22,10 @@ impl Adopter {
         if directive.epoch > view.epoch() {
             return Ok(());
         }
+        // Its slots are others.
+        if directive.epoch < view.converted {
+            return Ok(());
+        }
         self.lift(&directive, &view, own).await?;
         if let Some(wave) = &directive.wave {
             self.wave(wave, &view, own).await?;

@@ -32,6 +32,7 @@ use crate::{
     work::Work,
 };
 
+mod convert;
 mod direct;
 
 /// How long after a failure of the disk the same thing is tried again.
@@ -54,6 +55,8 @@ pub(crate) enum StepError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error("copies are of 2^{from} slots, the ring has 2^{to}: slots are never merged; ask why")]
+    Merged { from: u8, to: u8 },
     #[error("told to discard, but {live} live copies are held; stop this node and ask why")]
     LiveData { live: usize },
     #[error("a blocking task failed: {0}")]
@@ -89,6 +92,8 @@ pub(crate) struct Adopter {
     /// A refusal that is durable and obeyed, and drains.
     fencing: Option<Wait<u64>>,
     retry: Option<Wait<()>>,
+    /// The copies were given new names since the last ack: the leader forgot what it knew of them.
+    renamed: bool,
 }
 
 #[derive(Clone)]
@@ -113,6 +118,7 @@ impl Adopter {
             quiet: None,
             fencing: None,
             retry: None,
+            renamed: false,
         }
     }
 
@@ -273,7 +279,10 @@ impl Adopter {
             warn!(epoch = %view.epoch(), adopted = %known.adopted, "an older view was dropped");
             return Ok(());
         }
-        let done = self.swap(&view).await;
+        let done = match self.must_convert(&view) {
+            true => self.convert(&view).await,
+            false => self.swap(&view).await,
+        };
         if done.is_err() {
             self.again = Some(view);
             return done;
@@ -289,6 +298,7 @@ impl Adopter {
         let own = member
             .filter(|member| member.incarnation == known.incarnation)
             .map(|member| member.handle);
+        self.remember_cut(view).await?;
         let mut unheld = BTreeSet::new();
         if let Some(own) = own {
             unheld = self.prepare(view, own, known.held).await?;
@@ -417,6 +427,8 @@ impl Adopter {
             own,
             seals: Arc::new(known.sealed()),
             unheld: self.unheld.clone(),
+            converting: view.converting,
+            converted: view.converted,
         })
     }
 
@@ -481,6 +493,10 @@ impl Adopter {
             status.member = own.is_some();
         });
         info!(%epoch, step = ?snapshot.transition.as_ref().map(|one| one.step), "epoch acked");
+        if std::mem::take(&mut self.renamed) {
+            // A new link begins with everything that there is to say.
+            self.shared.rejected.notify_one();
+        }
         Ok(())
     }
 

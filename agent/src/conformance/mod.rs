@@ -25,6 +25,7 @@ mod digests;
 mod hidden;
 mod order;
 mod sessions;
+mod splits;
 mod story;
 mod strays;
 mod watermarks;
@@ -192,6 +193,10 @@ pub const CHECKS: &[Check] = &[
     check("records_are_all_of_any_copy", "records list the newest of every key, tombstones too, of any copy, or none where a store cannot", strays::records_of_all),
     check("fork_is_what_was_raised", "the fork is the watermark that begin_reign raised, or none where a store cannot say", strays::fork_is_what_was_raised),
     check("strays_alone_are_given_up", "give_up takes records of exactly the versions named and puts in their place what is said", strays::exactly_the_strays),
+    check("split_deals_out", "a split slot's records, tombstones too, go to the half that their key is in, and staging is gone", splits::deals_out),
+    check("split_is_of_every_copy", "retained copies are split as live ones are", splits::of_every_copy),
+    check("split_only_once", "a split into as many slots as there are does nothing, also after a crash", splits::only_once),
+    check("split_is_whole_or_not_at_all", "a split that a crash interrupts is done whole or not at all", splits::whole_or_not_at_all),
     check("each_call_twice", "a call that is repeated changes nothing more", again::each_call_twice),
     check("crash_after_each_call", "what a call answered Ok to is there after a crash", crash::after_each_call),
     check("crash_inside_each_call", "a call that a crash interrupts is done whole or not at all", crash::inside_each_call),

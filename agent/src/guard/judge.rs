@@ -5,7 +5,11 @@ use annulus_ring::{Epoch, Generation, Slot, Step};
 use super::{
     Admission, EpochGuard, Group, Intent, Refusal, ReplicaStamp, SourceStamp, Stamp, flight::Token,
 };
-use crate::{bait, store::Copy, view::NodeView};
+use crate::{
+    bait,
+    store::Copy,
+    view::{NodeView, Place},
+};
 
 /// What admission found: more than a refusal only in that `Later` may be worth a wait.
 pub(super) enum Verdict {
@@ -32,6 +36,23 @@ impl NodeView {
     pub(super) fn await_epoch(&self, generation: Generation, epoch: Epoch) -> Result<(), Verdict> {
         if self.lookup.is_none() || (generation, epoch) > (self.generation(), self.epoch()) {
             return Err(Verdict::Later(self.behind(epoch)));
+        }
+        Ok(())
+    }
+
+    /// Under a conversion a slot of before is another one, or none.
+    pub(super) fn judge_place(&self, place: Place) -> Result<(), Verdict> {
+        let Place { slot, converted } = place;
+        let (generation, epoch) = (self.generation(), self.epoch());
+        if converted != self.converted && !bait::on(bait::SLOTS_OF_BEFORE) {
+            return Err(Verdict::No(Refusal::Converted { epoch, slot }));
+        }
+        if self.converting && !bait::on(bait::SERVES_WHILE_CONVERTING) {
+            return Err(Verdict::Later(Refusal::Converting {
+                generation,
+                epoch,
+                slot,
+            }));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Who may do what under which epoch: admission of requests, and what is still in flight.
 //!
 //! ```text
-//!   admit(slot, stamp, intent) --> Admission (holds a token) -- dropped when the request is over
+//!   admit(place, stamp, intent) --> Admission (holds a token) -- dropped when the request is over
 //!   adopt(view) --> swap; later requests see the new view
 //!              '--> drained(): no token older than the view on the slots it changed
 //! ```
@@ -34,7 +34,7 @@ use flight::{Flight, Token};
 use judge::Verdict;
 pub use refusal::Refusal;
 
-pub use crate::view::NodeView;
+pub use crate::view::{NodeView, Place};
 
 /// How long a request waits for an epoch that its sender has seen and this node has not.
 pub const BEHIND_WAIT: Duration = Duration::from_millis(500);
@@ -325,22 +325,25 @@ impl EpochGuard {
 
     /// Admits a client's request; waits up to [`BEHIND_WAIT`] for an epoch that the client has.
     ///
-    /// A client with an old epoch is served at the right owner: the answer's epoch tells it.
+    /// A client with an old epoch is served at the right owner: the answer's epoch tells it. Where a
+    /// conversion came between the view that named the slot and this, locate the key again.
     ///
     /// # Errors
     /// [`Refusal`]; nothing was counted then.
     pub async fn admit(
         &self,
-        slot: Slot,
+        place: Place,
         stamp: Stamp,
         intent: Intent,
     ) -> Result<Admission, Refusal> {
+        let slot = place.slot;
         let owned = intent != Intent::ReadAny;
         self.in_touch(slot)
             .map_err(|refusal| self.refused(refusal))?;
         let admit = || {
             self.locked(slot, owned, |view, token| {
                 view.await_epoch(stamp.generation, stamp.epoch)?;
+                view.judge_place(place)?;
                 match intent {
                     Intent::Write | Intent::ReadExact => {
                         view.judge_owner(slot, Some(stamp), Some(intent))?;
@@ -436,6 +439,11 @@ impl EpochGuard {
             Ok(view.judge_fenced(slot, &stamp)?)
         })
         .await
+    }
+
+    /// Whether a slot's reign is still this one.
+    pub(crate) fn serves_reign(&self, slot: Slot, reign: Epoch) -> bool {
+        self.inner.view.load().reign(slot) == reign
     }
 
     /// Writes and exact reads that ended since this was last asked.

@@ -40,6 +40,26 @@ pub enum Refusal {
         /// Which slot.
         slot: Slot,
     },
+    /// The ring is being converted, and nobody serves: try again soon.
+    #[error("slot {slot}: the ring is being converted at epoch {epoch}: try again shortly")]
+    Converting {
+        /// This node's.
+        generation: Generation,
+        /// This node's.
+        epoch: Epoch,
+        /// Which slot.
+        slot: Slot,
+    },
+    /// The ring was converted after the slot was named: locate the key again.
+    #[error(
+        "slot {slot} was named before the ring was converted, now at epoch {epoch}: route anew"
+    )]
+    Converted {
+        /// This node's.
+        epoch: Epoch,
+        /// As named.
+        slot: Slot,
+    },
     /// Another node owns the slot (or, for reads of any kind, this one is not in its read set).
     #[error(
         "slot {slot} is not served here at epoch {epoch}: ask {}",
@@ -136,6 +156,8 @@ impl Refusal {
             Self::Stale { .. } => "stale",
             Self::Behind { .. } => "behind",
             Self::Sealed { .. } => "sealed",
+            Self::Converting { .. } => "converting",
+            Self::Converted { .. } => "converted",
             Self::NotOwner { .. } => "not_owner",
             Self::NotMember { .. } => "not_member",
             Self::Removed { .. } => "removed",

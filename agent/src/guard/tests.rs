@@ -101,6 +101,12 @@ impl Scene {
     }
 }
 
+/// Before any conversion.
+fn place(slot: Slot) -> Place {
+    let converted = Epoch(0);
+    Place { slot, converted }
+}
+
 fn stamp(epoch: u64) -> Stamp {
     Stamp {
         generation: Generation(1),
@@ -140,9 +146,9 @@ async fn admission_follows_the_table_of_steps() {
                 Ok(_) => "yes",
                 Err(refusal) => refusal.kind(),
             };
-            let write = seen(guard.admit(SLOT, stamp(9), Intent::Write).await);
-            let exact = seen(guard.admit(SLOT, stamp(9), Intent::ReadExact).await);
-            let any = seen(guard.admit(SLOT, stamp(9), Intent::ReadAny).await);
+            let write = seen(guard.admit(place(SLOT), stamp(9), Intent::Write).await);
+            let exact = seen(guard.admit(place(SLOT), stamp(9), Intent::ReadExact).await);
+            let any = seen(guard.admit(place(SLOT), stamp(9), Intent::ReadAny).await);
             let owner = if node == "a" { "yes" } else { "not_owner" };
             assert_eq!((write, exact), (owner, owner), "{step:?} {node}");
             let switched = step == Some(Step::Switched);
@@ -176,21 +182,24 @@ async fn admission_follows_the_table_of_steps() {
 #[tokio::test(start_paused = true)]
 async fn a_stale_client_is_served_by_the_right_owner_and_refused_by_a_wrong_node() {
     let owner = Scene::at("a", 9, Step::Joint, 9).guard();
-    let admission = owner.admit(SLOT, stamp(2), Intent::Write).await.unwrap();
+    let admission = owner
+        .admit(place(SLOT), stamp(2), Intent::Write)
+        .await
+        .unwrap();
     assert_eq!(admission.epoch, Epoch(9));
     assert_eq!(admission.groups.len(), 2);
     assert_eq!(admission.replicas().count(), 3);
 
     let wrong = Scene::at("b", 9, Step::Joint, 9).guard();
     let refusal = wrong
-        .admit(SLOT, stamp(2), Intent::Write)
+        .admit(place(SLOT), stamp(2), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refusal.kind(), "stale");
     assert_eq!(refusal.owner().unwrap().node_id.as_str(), "a");
     // Not changed since: the client is simply at the wrong door.
     let refusal = wrong
-        .admit(OTHER, stamp(2), Intent::Write)
+        .admit(place(OTHER), stamp(2), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refusal.kind(), "not_owner");
@@ -222,7 +231,10 @@ async fn each_list_needs_its_own_w() {
     ] {
         let guard = of(step);
         for slot in [SLOT, OTHER] {
-            let admission = guard.admit(slot, stamp(9), Intent::Write).await.unwrap();
+            let admission = guard
+                .admit(place(slot), stamp(9), Intent::Write)
+                .await
+                .unwrap();
             let found: Vec<_> = admission.groups.iter().map(|group| group.need).collect();
             assert_eq!(
                 (found.as_slice(), admission.confirmations),
@@ -318,7 +330,7 @@ async fn a_loser_and_a_stranger_are_no_members() {
     let loser = settled("c").guard();
     assert_eq!(
         loser
-            .admit(SLOT, stamp(9), Intent::ReadAny)
+            .admit(place(SLOT), stamp(9), Intent::ReadAny)
             .await
             .unwrap_err()
             .kind(),
@@ -326,7 +338,7 @@ async fn a_loser_and_a_stranger_are_no_members() {
     );
     assert_eq!(
         loser
-            .admit(SLOT, stamp(8), Intent::ReadAny)
+            .admit(place(SLOT), stamp(8), Intent::ReadAny)
             .await
             .unwrap_err()
             .kind(),
@@ -344,7 +356,7 @@ async fn a_loser_and_a_stranger_are_no_members() {
     for intent in [Intent::Write, Intent::ReadExact, Intent::ReadAny] {
         assert_eq!(
             guard
-                .admit(SLOT, stamp(9), intent)
+                .admit(place(SLOT), stamp(9), intent)
                 .await
                 .unwrap_err()
                 .kind(),
@@ -357,7 +369,7 @@ async fn a_loser_and_a_stranger_are_no_members() {
     let guard = EpochGuard::detached(over);
     assert_eq!(
         guard
-            .admit(SLOT, stamp(9), Intent::Write)
+            .admit(place(SLOT), stamp(9), Intent::Write)
             .await
             .unwrap_err()
             .kind(),
@@ -368,22 +380,35 @@ async fn a_loser_and_a_stranger_are_no_members() {
 #[tokio::test(start_paused = true)]
 async fn a_seal_stops_new_writes_and_lets_old_ones_finish() {
     let guard = Scene::of("a", 9).guard();
-    let write = guard.admit(SLOT, stamp(9), Intent::Write).await.unwrap();
+    let write = guard
+        .admit(place(SLOT), stamp(9), Intent::Write)
+        .await
+        .unwrap();
     let mut sealed = Scene::of("a", 9).view();
     sealed.seals = Arc::new([(SLOT, Epoch(1))].into());
     guard.adopt(sealed);
     for intent in [Intent::Write, Intent::ReadExact] {
         assert_eq!(
             guard
-                .admit(SLOT, stamp(9), intent)
+                .admit(place(SLOT), stamp(9), intent)
                 .await
                 .unwrap_err()
                 .kind(),
             "sealed"
         );
     }
-    assert!(guard.admit(SLOT, stamp(9), Intent::ReadAny).await.is_ok());
-    assert!(guard.admit(OTHER, stamp(9), Intent::Write).await.is_ok());
+    assert!(
+        guard
+            .admit(place(SLOT), stamp(9), Intent::ReadAny)
+            .await
+            .is_ok()
+    );
+    assert!(
+        guard
+            .admit(place(OTHER), stamp(9), Intent::Write)
+            .await
+            .is_ok()
+    );
     // Re-stamped under the sealed view, it still holds the seal up: F would not be final.
     let again = write.restamp().unwrap();
     drop(write);
@@ -400,14 +425,25 @@ async fn a_seal_stops_new_writes_and_lets_old_ones_finish() {
     .view();
     next.seals = Arc::new([(SLOT, Epoch(1))].into());
     guard.adopt(next);
-    assert!(guard.admit(SLOT, stamp(10), Intent::Write).await.is_ok());
+    assert!(
+        guard
+            .admit(place(SLOT), stamp(10), Intent::Write)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn drained_means_that_nothing_older_is_in_flight_on_what_changed() {
     let guard = Scene::of("a", 5).guard();
-    let write = guard.admit(SLOT, stamp(5), Intent::Write).await.unwrap();
-    let elsewhere = guard.admit(OTHER, stamp(5), Intent::Write).await.unwrap();
+    let write = guard
+        .admit(place(SLOT), stamp(5), Intent::Write)
+        .await
+        .unwrap();
+    let elsewhere = guard
+        .admit(place(OTHER), stamp(5), Intent::Write)
+        .await
+        .unwrap();
     let view = guard.adopt(Scene::at("a", 6, Step::Writing, 6).view());
     let mut drained = Box::pin(guard.drained(vec![SLOT], view.seq));
     assert!(
@@ -415,7 +451,10 @@ async fn drained_means_that_nothing_older_is_in_flight_on_what_changed() {
         "a write of epoch 5 is in flight"
     );
     // A younger one and one on another range do not count.
-    let younger = guard.admit(SLOT, stamp(6), Intent::Write).await.unwrap();
+    let younger = guard
+        .admit(place(SLOT), stamp(6), Intent::Write)
+        .await
+        .unwrap();
     assert!(write.outdated() && !younger.outdated());
     let restamped = write.restamp().unwrap();
     assert_eq!((restamped.epoch, restamped.write_set.len()), (Epoch(6), 4));
@@ -427,7 +466,10 @@ async fn drained_means_that_nothing_older_is_in_flight_on_what_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_write_in_flight_is_not_restamped_into_another_reign() {
     let guard = Scene::of("a", 5).guard();
-    let write = guard.admit(SLOT, stamp(5), Intent::Write).await.unwrap();
+    let write = guard
+        .admit(place(SLOT), stamp(5), Intent::Write)
+        .await
+        .unwrap();
     guard.adopt(
         Scene {
             reign: 6,
@@ -448,7 +490,9 @@ async fn no_admission_slips_between_swap_and_drain() {
             let (guard, stop) = (guard.clone(), stop.clone());
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let done = guard.admit(SLOT, stamp(1), Intent::Write).now_or_never();
+                    let done = guard
+                        .admit(place(SLOT), stamp(1), Intent::Write)
+                        .now_or_never();
                     let admission = done.expect("no wait for a known epoch").unwrap();
                     std::hint::black_box(&admission);
                 }
@@ -480,7 +524,7 @@ async fn a_request_of_a_newer_epoch_waits_for_it_a_little() {
         NodeId::new("a").unwrap(),
     ));
     let early = guard
-        .admit(SLOT, stamp(3), Intent::Write)
+        .admit(place(SLOT), stamp(3), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(
@@ -492,7 +536,7 @@ async fn a_request_of_a_newer_epoch_waits_for_it_a_little() {
         let guard = guard.clone();
         async move {
             guard
-                .admit(SLOT, stamp(3), Intent::Write)
+                .admit(place(SLOT), stamp(3), Intent::Write)
                 .await
                 .map(|one| one.epoch)
         }
@@ -595,14 +639,14 @@ async fn short_lists_and_missing_copies_are_refused_by_name() {
     view.unheld = Arc::new([SLOT].into());
     let guard = EpochGuard::detached(view);
     let refusal = guard
-        .admit(SLOT, stamp(9), Intent::ReadAny)
+        .admit(place(SLOT), stamp(9), Intent::ReadAny)
         .await
         .unwrap_err();
     assert_eq!(refusal.kind(), "no_copy");
 
     let admission = Scene::at("a", 9, Step::Joint, 9).guard();
     let admission = admission
-        .admit(SLOT, stamp(9), Intent::Write)
+        .admit(place(SLOT), stamp(9), Intent::Write)
         .await
         .unwrap();
     let [a, b, c, g] = [0, 1, 2, 3].map(Handle);
@@ -617,7 +661,7 @@ async fn who_hears_nothing_serves_clients_as_the_ring_says() {
     let kinds = async || {
         let mut kinds = Vec::new();
         for intent in [Intent::Write, Intent::ReadExact, Intent::ReadAny] {
-            let admitted = guard.admit(SLOT, stamp(9), intent).await;
+            let admitted = guard.admit(place(SLOT), stamp(9), intent).await;
             kinds.push(admitted.map_or_else(|refusal| refusal.kind(), |_| "yes"));
         }
         kinds
@@ -641,4 +685,48 @@ async fn who_hears_nothing_serves_clients_as_the_ring_says() {
         // What an owner sends is judged by its epoch and reign alone.
         assert!(guard.admit_replica(SLOT, replica(9, 1, None)).await.is_ok());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_ring_is_converted_nobody_is_served_and_who_waits_goes_on_after_it() {
+    let guard = Scene::of("a", 5).guard();
+    let converting = NodeView {
+        converting: true,
+        ..Scene::of("a", 6).view()
+    };
+    guard.adopt(converting);
+    for intent in [Intent::Write, Intent::ReadExact, Intent::ReadAny] {
+        let refused = guard.admit(place(SLOT), stamp(5), intent).await;
+        let refused = refused.expect_err("nobody is served");
+        assert!(matches!(refused, Refusal::Converting { .. }), "{refused:?}");
+    }
+    // Given up: as if nothing had been.
+    let waits = guard.admit(place(SLOT), stamp(5), Intent::Write);
+    tokio::pin!(waits);
+    assert!(waits.as_mut().now_or_never().is_none(), "it waits");
+    guard.adopt(Scene::of("a", 7).view());
+    assert_eq!(waits.await.expect("served").epoch, Epoch(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_was_named_before_a_conversion_is_not_the_one_of_that_number_after_it() {
+    let guard = Scene::of("a", 5).guard();
+    let before = guard.view().locate(b"k").unwrap();
+    let converting = NodeView {
+        converting: true,
+        ..Scene::of("a", 6).view()
+    };
+    guard.adopt(converting);
+    let waits = guard.admit(before, stamp(5), Intent::Write);
+    tokio::pin!(waits);
+    assert!(waits.as_mut().now_or_never().is_none(), "it waits");
+    let converted = NodeView {
+        converted: Epoch(7),
+        ..Scene::of("a", 7).view()
+    };
+    guard.adopt(converted);
+    let refused = waits.await.expect_err("another slot has that number");
+    assert!(matches!(refused, Refusal::Converted { .. }), "{refused:?}");
+    let now = guard.view().locate(b"k").unwrap();
+    assert!(guard.admit(now, stamp(7), Intent::Write).await.is_ok());
 }

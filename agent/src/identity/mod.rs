@@ -53,6 +53,18 @@ pub struct Identity {
     pub seals: BTreeMap<u64, Vec<(Slot, Epoch)>>,
     /// Waves up to this one are over.
     pub waves_over: u64,
+    /// How the slots of the copies held were named; absent = as in the next view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<CircleCut>,
+}
+
+/// How keys find their slots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CircleCut {
+    /// Hash of keys.
+    pub hash: String,
+    /// There are 2^this slots.
+    pub slot_bits: u8,
 }
 
 /// Why an agent's directory cannot be used.
@@ -230,6 +242,7 @@ impl Identity {
             losing: SessionId(0),
             seals: BTreeMap::new(),
             waves_over: 0,
+            cut: None,
         }
     }
 

@@ -129,10 +129,11 @@ impl Work {
     }
 
     /// Ends everything and waits.
-    pub(crate) async fn stop(mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.close_session().await;
         self.end_wave();
         self.tasks.close();
         self.tasks.wait().await;
+        self.tasks.reopen();
     }
 }

@@ -45,9 +45,15 @@ pub(crate) async fn release(shared: Arc<Shared>) {
             if slots.is_empty() {
                 continue;
             }
-            if let Err(error) = delete(&shared, session, slots).await {
-                warn!(%error, %session, "retained copies are not deleted yet");
-                failed = true;
+            let deleted = delete(&shared, session, slots);
+            match shared.coordinates.meanwhile(deleted).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    warn!(%error, %session, "retained copies are not deleted yet");
+                    failed = true;
+                }
+                // Their slots have other names now; the next directive says them.
+                None => {}
             }
         }
         let again = async {
@@ -79,6 +85,7 @@ async fn delete(shared: &Shared, session: SessionId, slots: Vec<Slot>) -> Result
         node_id: shared.config.node_id.to_string(),
         incarnation: shared.identity.get().incarnation.0,
         copies: Some(convert::slot_set_message(session, &slots)),
+        converted_epoch: shared.guard.view().converted.0,
     });
     request.set_timeout(CONFIRM_TIMEOUT);
     let answer = LinkClient::new(leader.channel)

@@ -39,31 +39,15 @@ pub(crate) async fn tend(shared: Arc<Shared>) {
         let next_look = Instant::now() + shared.config.tend;
         views.mark_unchanged();
         directives.mark_unchanged();
-        let wanted = shared.take_wanted();
-        match look(&shared, &wanted, &mut seen).await {
-            Ok(due) => {
-                let count = due.len();
-                shared
-                    .metrics
-                    .lagging
-                    .set(i64::try_from(count).unwrap_or(i64::MAX));
-                shared
-                    .board
-                    .behind(u32::try_from(count).unwrap_or(u32::MAX));
-                let left = futures::stream::iter(due)
-                    .map(|(slot, from)| {
-                        let shared = shared.clone();
-                        async move { repair(&shared, slot, from).await }
-                    })
-                    .buffer_unordered(AT_ONCE)
-                    .filter(|repaired| std::future::ready(!repaired))
-                    .count()
-                    .await;
-                shared.board.behind(u32::try_from(left).unwrap_or(u32::MAX));
-            }
-            Err(error) => warn!(%error, "live copies could not be looked at"),
+        let round = async {
+            look_after(&shared, &mut seen).await;
+            compare(&shared, &mut compared).await;
+        };
+        if shared.coordinates.meanwhile(round).await.is_none() {
+            // What was remembered is of slots that have other names now.
+            (seen, compared) = (BTreeMap::new(), BTreeMap::new());
+            continue;
         }
-        compare(&shared, &mut compared).await;
         // A directive wakes only for slots that were not compared yet.
         let wake = async {
             loop {
@@ -85,6 +69,30 @@ pub(crate) async fn tend(shared: Arc<Shared>) {
             () = tokio::time::sleep_until(next_look) => {}
         }
     }
+}
+
+/// One round of repairs.
+async fn look_after(shared: &Arc<Shared>, seen: &mut BTreeMap<Slot, Watermark>) {
+    let wanted = shared.take_wanted();
+    let due = match look(shared, &wanted, seen).await {
+        Ok(due) => due,
+        Err(error) => return warn!(%error, "live copies could not be looked at"),
+    };
+    let count = due.len();
+    shared
+        .metrics
+        .lagging
+        .set(i64::try_from(count).unwrap_or(i64::MAX));
+    shared
+        .board
+        .behind(u32::try_from(count).unwrap_or(u32::MAX));
+    let left = futures::stream::iter(due)
+        .map(|(slot, from)| async move { repair(shared, slot, from).await })
+        .buffer_unordered(AT_ONCE)
+        .filter(|repaired| std::future::ready(!repaired))
+        .count()
+        .await;
+    shared.board.behind(u32::try_from(left).unwrap_or(u32::MAX));
 }
 
 /// Copies that need repair, with the watermark to repair from.

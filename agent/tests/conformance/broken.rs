@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use annulus_agent::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, SlotOf, StoreError, Stray, Versions,
     Watermark, digest,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
@@ -522,6 +522,38 @@ impl RangeStore for Broken {
             self.bent().marks.extend(copies.map(|copy| (copy, None)));
         }
         self.store().retain(session, slots)
+    }
+
+    fn split(&self, bits: u8, slot_of: SlotOf) -> Result<(), StoreError> {
+        let store = self.store();
+        match self.spend(self.has(Bug::SplitsInPieces))? {
+            Leave::All => {}
+            // In pieces: one half of the slot was not written any more.
+            Leave::Half => {
+                store.split(bits, slot_of)?;
+                let odd: Vec<Slot> = store.copies().iter().map(|(slot, _)| *slot).collect();
+                let odd: Vec<Slot> = odd.into_iter().filter(|slot| slot.0 % 2 == 1).collect();
+                store.retain(SessionId(u64::MAX), &odd)?;
+                store.drop_retained(SessionId(u64::MAX), &odd)?;
+                return Err(off());
+            }
+            // Another check tells that.
+            Leave::Unnoticed => return Err(off()),
+        }
+        if self.has(Bug::SplitsAgain) {
+            store.forget_slot_bits(bits);
+        }
+        if self.has(Bug::SplitsLiveCopiesAlone) {
+            for (slot, copy) in store.copies() {
+                if let Copy::Retained(session) = copy {
+                    store.drop_retained(session, &[slot])?;
+                }
+            }
+        }
+        if self.has(Bug::SplitsBlindly) {
+            return store.split(bits, Arc::new(move |key| Slot(slot_of(key).0 & !1)));
+        }
+        store.split(bits, slot_of)
     }
 
     fn drop_staging(&self, session: SessionId) -> Result<(), StoreError> {

@@ -61,4 +61,8 @@ pub enum Bug {
     GivesUpInPieces,
     AnswersBeforeTheDisk,
     AssignsPositionsAnew,
+    SplitsAgain,
+    SplitsBlindly,
+    SplitsInPieces,
+    SplitsLiveCopiesAlone,
 }

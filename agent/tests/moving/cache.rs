@@ -60,7 +60,7 @@ async fn a_cold_gainer_of_a_cache_owns_at_the_switch_without_copy_digest_or_j() 
     let gainer = ring.node("g");
     let admitted = gainer
         .guard
-        .admit(SLOT, stamp(gainer), Intent::ReadExact)
+        .admit(crate::placed(SLOT), stamp(gainer), Intent::ReadExact)
         .await;
     assert_eq!(admitted.unwrap().reign, gainer.guard.view().epoch());
     assert!(live(gainer, SLOT).is_empty(), "no warm-up, nothing copied");
@@ -70,7 +70,10 @@ async fn a_cold_gainer_of_a_cache_owns_at_the_switch_without_copy_digest_or_j() 
     assert!(owner.slots.get(&(1, 0)).is_none_or(|at| at.joint.is_none()));
     // The old owner is none any more.
     let old = ring.node("a");
-    let refused = old.guard.admit(SLOT, stamp(old), Intent::ReadExact).await;
+    let refused = old
+        .guard
+        .admit(crate::placed(SLOT), stamp(old), Intent::ReadExact)
+        .await;
     assert!(
         matches!(refused, Err(Refusal::NotOwner { .. })),
         "{refused:?}"
@@ -90,7 +93,10 @@ async fn a_warmed_up_gainer_of_a_cache_has_the_entries_and_flips_back_with_them(
     ring.leader.adopted(&["a", "b", "g"], epoch).await;
     assert_eq!(gainer.store.copies(), [(SLOT, Copy::Staging(SessionId(1)))]);
     let old = ring.node("a");
-    let admitted = old.guard.admit(SLOT, stamp(old), Intent::ReadExact).await;
+    let admitted = old
+        .guard
+        .admit(crate::placed(SLOT), stamp(old), Intent::ReadExact)
+        .await;
     assert_eq!(admitted.unwrap().reign, Epoch(epoch));
 }
 
@@ -108,7 +114,10 @@ async fn a_node_that_hears_nothing_serves_nobody_where_the_ring_says_so() {
         script.terms = Some(terms(true, false));
     });
     leader.adopted(&["a"], epoch).await;
-    let admit = || node.guard.admit(SLOT, stamp(&node), Intent::ReadAny);
+    let admit = || {
+        node.guard
+            .admit(crate::placed(SLOT), stamp(&node), Intent::ReadAny)
+    };
     assert!(admit().await.is_ok(), "linked, it serves");
     leader.lead(false);
     until("it is isolated", async || {

@@ -122,7 +122,10 @@ async fn a_successor_holds_every_acknowledged_write_and_strays_are_given_up() {
     }
     assert_eq!(value(owner, "both").as_deref(), Some("1"), "not the stray");
     assert_eq!(value(owner, "stray"), None);
-    let refused = owner.guard.admit(SLOT, stamp(owner), Intent::Write).await;
+    let refused = owner
+        .guard
+        .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
+        .await;
     assert_eq!(refused.unwrap_err().kind(), "not_owner");
 }
 

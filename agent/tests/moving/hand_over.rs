@@ -54,7 +54,7 @@ async fn a_hand_over_seals_drains_confirms_and_begins_a_reign() {
     // A write is in flight that the successor has not got.
     let held = owner
         .guard
-        .admit(SLOT, stamp(owner), Intent::Write)
+        .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
         .await
         .unwrap();
     let version = owner.store.assign(SLOT, "k1".into(), Some("y".into()));
@@ -76,7 +76,7 @@ async fn a_hand_over_seals_drains_confirms_and_begins_a_reign() {
     .await;
     let refused = owner
         .guard
-        .admit(SLOT, stamp(owner), Intent::Write)
+        .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "sealed");
@@ -127,7 +127,7 @@ async fn a_hand_over_seals_drains_confirms_and_begins_a_reign() {
         .await;
     let refused = owner
         .guard
-        .admit(SLOT, stamp(owner), Intent::Write)
+        .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "sealed");
@@ -140,7 +140,7 @@ async fn a_hand_over_seals_drains_confirms_and_begins_a_reign() {
     ring.leader.adopted(&["a", "b"], committed).await;
     let refused = owner
         .guard
-        .admit(SLOT, stamp(owner), Intent::Write)
+        .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "not_owner");
@@ -203,7 +203,7 @@ async fn a_seal_survives_a_restart_and_is_lifted_by_a_committed_abort_only() {
     leader.adopted(&["a"], moved).await;
     let refused = again
         .guard
-        .admit(SLOT, stamp(&again), Intent::Write)
+        .admit(crate::placed(SLOT), stamp(&again), Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "sealed");
@@ -218,7 +218,7 @@ async fn a_seal_survives_a_restart_and_is_lifted_by_a_committed_abort_only() {
     assert!(
         again
             .guard
-            .admit(SLOT, stamp(&again), Intent::Write)
+            .admit(crate::placed(SLOT), stamp(&again), Intent::Write)
             .await
             .is_ok()
     );

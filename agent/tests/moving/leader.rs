@@ -217,6 +217,8 @@ impl Leader {
         let encoded = annulus_proto::snapshot::encode(&snapshot);
         script.previous = encoded.checksum;
         script.view = Some(v1::View {
+            converting: false,
+            converted_epoch: 0,
             snapshot: Some(encoded.message()),
             reigns: script.reigns.clone(),
             last_changes: script.last_changes.clone(),

@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "an expectation of the test")]
 
-use annulus_ring::Slot;
+use annulus_agent::Place;
+use annulus_ring::{Epoch, Slot};
 
 mod c50_clean_up;
 mod c52_missing_data;
@@ -21,6 +22,12 @@ mod rules;
 mod stories;
 mod take_over;
 mod transition;
+
+/// A slot of a ring that was never converted.
+fn placed(slot: Slot) -> Place {
+    let converted = Epoch(0);
+    Place { slot, converted }
+}
 
 const SLOT: Slot = Slot(0);
 const OTHER: Slot = Slot(1);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use annulus_agent::{
-    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
+    Copy, Cut, DigestAt, Holding, RangeStore, Record, Records, SlotOf, StoreError, Stray, Versions,
     Watermark, digest,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
@@ -58,6 +58,8 @@ impl Area {
 pub struct MemoryStore {
     areas: Mutex<BTreeMap<(Slot, Copy), Area>>,
     broken: Mutex<Option<Slot>>,
+    /// Into how many slots the circle was cut by the last split.
+    slot_bits: Mutex<u8>,
     /// It cannot say what a copy holds: what differs is copied anew.
     lists_nothing: AtomicBool,
 }
@@ -112,6 +114,7 @@ impl MemoryStore {
     pub fn image(&self) -> Self {
         Self {
             areas: Mutex::new(self.areas().clone()),
+            slot_bits: Mutex::new(*self.slot_bits.lock().unwrap()),
             ..Self::default()
         }
     }
@@ -150,6 +153,15 @@ impl MemoryStore {
 
     pub fn forget_everything(&self) {
         self.areas().clear();
+    }
+
+    /// How many slots there are is not known any more.
+    #[allow(dead_code, reason = "the tests of the conformance kit break stores")]
+    pub fn forget_slot_bits(&self, bits: u8) {
+        let mut known = self.slot_bits.lock().unwrap();
+        if *known == bits {
+            *known = 0;
+        }
     }
 
     pub fn copies(&self) -> Vec<(Slot, Copy)> {
@@ -320,6 +332,26 @@ impl RangeStore for MemoryStore {
                 area.advance(Some(begin));
                 Ok(())
             })?;
+        }
+        Ok(())
+    }
+
+    fn split(&self, bits: u8, slot_of: SlotOf) -> Result<(), StoreError> {
+        let mut known = self.slot_bits.lock().unwrap();
+        if *known == bits {
+            return Ok(());
+        }
+        *known = bits;
+        let mut areas = self.areas();
+        for ((slot, copy), area) in std::mem::take(&mut *areas) {
+            if matches!(copy, Copy::Staging(_)) {
+                continue;
+            }
+            for child in [Slot(2 * slot.0), Slot(2 * slot.0 + 1)] {
+                let mut area = area.clone();
+                area.versions.retain(|_, (key, _)| slot_of(key) == child);
+                areas.insert((child, copy), area);
+            }
         }
         Ok(())
     }

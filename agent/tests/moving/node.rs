@@ -160,7 +160,10 @@ impl Nodes {
             generation: view.generation(),
             epoch: view.epoch(),
         };
-        let admission = owner.guard.admit(slot, stamp, Intent::Write).await?;
+        let admission = owner
+            .guard
+            .admit(crate::placed(slot), stamp, Intent::Write)
+            .await?;
         let (key, value) = (
             Bytes::from(key.to_owned()),
             value.map(|one| one.to_owned().into()),

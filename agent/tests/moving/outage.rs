@@ -25,7 +25,7 @@ async fn without_a_leader_the_data_path_goes_on_and_a_new_one_is_told_everything
     assert!(
         owner
             .guard
-            .admit(SLOT, stamp(owner), Intent::ReadExact)
+            .admit(crate::placed(SLOT), stamp(owner), Intent::ReadExact)
             .await
             .is_ok()
     );
@@ -88,7 +88,7 @@ async fn a_store_that_lost_its_data_is_never_served_as_an_empty_one() {
     for (slot, intent) in [(SLOT, Intent::ReadAny), (OTHER, Intent::Write)] {
         let refused = again
             .guard
-            .admit(slot, stamp(&again), intent)
+            .admit(crate::placed(slot), stamp(&again), intent)
             .await
             .unwrap_err();
         assert_eq!(refused.kind(), "no_copy");
@@ -115,7 +115,7 @@ async fn founding_gives_every_copy_the_base_of_its_reign() {
     let refused = ring
         .node("a")
         .guard
-        .admit(SLOT, ahead, Intent::Write)
+        .admit(crate::placed(SLOT), ahead, Intent::Write)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "behind");

@@ -63,7 +63,10 @@ async fn from_the_joint_step_on_two_of_both_lists_are_needed() {
         assert_eq!(groups(), 2, "{step}");
         // Of both lists a is all that is held by.
         let owner = ring.node("a");
-        let write = owner.guard.admit(SLOT, stamp(owner), Intent::Write).await;
+        let write = owner
+            .guard
+            .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
+            .await;
         let write = write.unwrap();
         let (a, b) = (owner.handle, ring.node("b").handle);
         let (c, g) = (ring.node("c").handle, ring.node("g").handle);
@@ -95,7 +98,11 @@ async fn a_seal_holds_until_a_newer_reign() {
     ring.leader.direct("a", wave(vec![]));
     let sealed = |one: &Reported| one.sealed.is_some();
     let sealed = ring.leader.until("a", "F", sealed).await.sealed.unwrap();
-    let admitted = || owner.guard.admit(SLOT, stamp(owner), Intent::Write);
+    let admitted = || {
+        owner
+            .guard
+            .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
+    };
     ring.leader.direct("b", wave(sealed.positions));
     let confirmed = |one: &Reported| one.confirmed.is_some();
     ring.leader.until("b", "F is held", confirmed).await;

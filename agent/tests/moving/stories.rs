@@ -63,7 +63,10 @@ async fn found(ring: &Ring, members: [&str; 2], epoch: u64, key: &str) -> Option
     let mut newest: Option<Record> = None;
     for member in members {
         let node = ring.node(member);
-        let admitted = node.guard.admit(SLOT, stamp, Intent::ReadAny).await;
+        let admitted = node
+            .guard
+            .admit(crate::placed(SLOT), stamp, Intent::ReadAny)
+            .await;
         admitted.unwrap_or_else(|refusal| panic!("{member}: {refusal}"));
         let record = node.store.find(SLOT, key.as_bytes()).unwrap();
         let is_newer = |one: &Record| newest.as_ref().is_none_or(|it| one.version > it.version);
@@ -79,7 +82,10 @@ fn now(ring: &Ring) -> u64 {
 }
 
 async fn may_read(node: &Node) -> Result<(), Refusal> {
-    let read = node.guard.admit(SLOT, stamp(node), Intent::ReadAny).await;
+    let read = node
+        .guard
+        .admit(crate::placed(SLOT), stamp(node), Intent::ReadAny)
+        .await;
     read.map(drop)
 }
 
@@ -315,7 +321,10 @@ async fn f11_without_a_safety_window_refusals_end_late_acknowledgements() {
     ring.nodes.write("a", SLOT, "k", Some("1")).await.unwrap();
     // Admitted in time, on its way until b owns.
     let owner = ring.node("a");
-    let admission = owner.guard.admit(SLOT, stamp(owner), Intent::Write).await;
+    let admission = owner
+        .guard
+        .admit(crate::placed(SLOT), stamp(owner), Intent::Write)
+        .await;
     let version = owner.store.assign(SLOT, "w".into(), Some("1".into()));
     ring.fail_over(1, "b", "c").await;
     let (nodes, admission) = (ring.nodes.clone(), admission.unwrap());

@@ -60,7 +60,7 @@ async fn a_range_moves_through_all_steps_while_it_is_written() {
     let gainer = ring.node("g");
     let early = gainer
         .guard
-        .admit(SLOT, stamp(gainer), Intent::ReadAny)
+        .admit(crate::placed(SLOT), stamp(gainer), Intent::ReadAny)
         .await;
     assert!(
         matches!(early, Err(Refusal::NotOwner { .. })),
@@ -70,14 +70,14 @@ async fn a_range_moves_through_all_steps_while_it_is_written() {
     assert!(
         gainer
             .guard
-            .admit(SLOT, stamp(gainer), Intent::ReadAny)
+            .admit(crate::placed(SLOT), stamp(gainer), Intent::ReadAny)
             .await
             .is_ok()
     );
     let loser = ring.node("b");
     let refused = loser
         .guard
-        .admit(SLOT, stamp(loser), Intent::ReadAny)
+        .admit(crate::placed(SLOT), stamp(loser), Intent::ReadAny)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "not_owner");
@@ -242,13 +242,18 @@ async fn flipping_back_hides_what_was_switched_on_and_loses_nothing() {
         "the live copy is hidden again"
     );
     for intent in [Intent::ReadAny, Intent::ReadExact] {
-        let early = gainer.guard.admit(SLOT, stamp(gainer), intent).await;
+        let early = gainer
+            .guard
+            .admit(crate::placed(SLOT), stamp(gainer), intent)
+            .await;
         assert_eq!(early.unwrap_err().kind(), "not_owner");
     }
     let loser = ring.node("b");
     // Not kept: an admission in flight holds up the epochs that change its slot.
     let answers = |read: Result<_, Refusal>| read.is_ok();
-    let read = loser.guard.admit(SLOT, stamp(loser), Intent::ReadAny);
+    let read = loser
+        .guard
+        .admit(crate::placed(SLOT), stamp(loser), Intent::ReadAny);
     assert!(answers(read.await), "reads are back at the old list");
     ring.nodes.write("a", SLOT, "k2", Some("x")).await.unwrap();
     let hidden = gainer.store.newest(SLOT, Copy::Staging(session));
@@ -347,7 +352,7 @@ async fn an_aborted_joiner_sets_its_data_aside_and_is_born_again() {
     let joiner = ring.node("g");
     let refused = joiner
         .guard
-        .admit(SLOT, stamp(joiner), Intent::ReadAny)
+        .admit(crate::placed(SLOT), stamp(joiner), Intent::ReadAny)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), "not_member");

@@ -822,11 +822,13 @@ impl v1::admin_server::Admin for Admin {
             ring,
             hash,
             layout,
+            double,
         } = request.into_inner();
         let hash = hash.map(|hash| hash.parse::<HashName>());
         let command = RingCommand::Convert {
             hash: hash.transpose().map_err(ApiError::from)?,
             layout,
+            double,
         };
         let answer = self.change(call, &request_id, &ring, command).await?;
         Ok(Response::new(answer))

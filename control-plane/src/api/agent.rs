@@ -383,6 +383,8 @@ impl Session {
                     copies: !known.config.is_cache() || !known.config.warm_up.is_none(),
                     serves_when_isolated: known.config.serve_when_isolated,
                 }),
+                converting: known.conversion.is_some(),
+                converted_epoch: known.converted.0,
             };
             Some((known.epoch, view))
         })
@@ -488,7 +490,8 @@ impl Link {
             let known = state.rings.get(&ring);
             let known = known.ok_or_else(|| Rejection::UnknownRing { ring: ring.clone() })?;
             let kept = known.retained.iter().filter(|kept| {
-                kept.node == node
+                known.converted == Epoch(request.converted_epoch)
+                    && kept.node == node
                     && kept.incarnation == Incarnation(request.incarnation)
                     && kept.session == session
             });

@@ -98,6 +98,8 @@ pub(super) fn ring(
                     .map_or(0, u32::from),
             }),
             serve_when_isolated: ring.config.serve_when_isolated,
+            converting_since_epoch: ring.conversion.as_ref().map_or(0, |one| one.begun.0),
+            converted_epoch: ring.converted.0,
         }
     })
 }
@@ -382,6 +384,8 @@ pub(crate) fn kind(command: &RingCommand) -> &'static str {
         RingCommand::Change { change, .. } => change.kind(),
         RingCommand::ChangeBySteps { change, .. } => change.kind(),
         RingCommand::Convert { .. } => "convert",
+        RingCommand::FinishConversion { .. } => "finish_conversion",
+        RingCommand::AbortConversion { .. } => "abort_conversion",
         RingCommand::Start { .. } => "start",
         RingCommand::Advance { .. } => "advance",
         RingCommand::HandOver(_) => "hand_over",

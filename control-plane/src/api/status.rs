@@ -292,6 +292,10 @@ fn code_of(rejection: &Rejection) -> Code {
         | Rejection::RowBroken { .. }
         | Rejection::OtherCoordinates { .. }
         | Rejection::SameCoordinates
+        | Rejection::OnlySlots { .. }
+        | Rejection::NotAtRest { .. }
+        | Rejection::Converting
+        | Rejection::NotConverting { .. }
         | Rejection::NotMaintained { .. }
         | Rejection::TooManyAway { .. }
         | Rejection::SameReplication { .. }

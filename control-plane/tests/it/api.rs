@@ -692,6 +692,7 @@ async fn second_processes_and_emptied_directories_are_refused_and_moves_are_epoc
         ring: "r".to_owned(),
         node_id: "a".to_owned(),
         incarnation: 1,
+        converted_epoch: 0,
         copies: Some(copies),
     };
     let permits = within("permit", link.confirm_permit(request))

@@ -150,6 +150,7 @@ async fn a_running_ring_is_changed_by_operators_and_says_what_it_refuses() {
         ring: "r".to_owned(),
         hash: Some("md5-64".to_owned()),
         layout: None,
+        double: false,
     };
     let answer = within("convert", admin.convert_ring(convert)).await;
     refused(answer, "OtherCoordinates", Code::FailedPrecondition);

@@ -198,6 +198,12 @@ impl Catalog {
         self.areas.get_mut(&id)
     }
 
+    /// All areas as they are, in order.
+    pub fn areas(&self) -> impl Iterator<Item = (AreaId, Area)> + '_ {
+        let areas = self.areas.iter();
+        areas.map(|(id, area)| (*id, area.clone()))
+    }
+
     /// Areas of this role and session, in order.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = AreaId> + '_ {
         self.areas

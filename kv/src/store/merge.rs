@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use annulus_agent::{
     digest,
-    store::{Copy, Record, StoreError, Stray},
+    store::{Copy, Held, Record, StoreError, Stray},
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::{
     catalog::{Area, AreaId, Catalog, Role},
-    tables::{self, AREAS, META, NEXT_AREA_KEY, RECORDS, VERSIONS},
+    tables::{self, AREAS, META, NEXT_AREA_KEY, RECORDS, SLOT_BITS_KEY, VERSIONS},
     undo::{Delta, Noted},
 };
 
@@ -205,13 +205,13 @@ impl<'txn> Batch<'txn> {
         Ok(delta)
     }
 
-    fn create(&mut self, slot: Slot, role: Role, attempt: u32) -> Result<(), Fault> {
+    fn create(&mut self, slot: Slot, role: Role, attempt: u32) -> Result<AreaId, Fault> {
         let next = self.meta.get(NEXT_AREA_KEY)?.map_or(1, |next| next.value());
         self.meta.insert(NEXT_AREA_KEY, next + 1)?;
         self.catalog
             .put(AreaId(next), Area::new(slot, role, attempt));
         self.touch(AreaId(next));
-        Ok(())
+        Ok(AreaId(next))
     }
 
     fn become_role(&mut self, id: AreaId, role: Role) {
@@ -357,6 +357,76 @@ impl<'txn> Batch<'txn> {
         for slot in slots {
             if let Some(id) = self.catalog.find(*slot, Copy::Retained(session)) {
                 self.become_role(id, Role::Dropped);
+            }
+        }
+    }
+
+    /// Every copy that is not staged becomes one of each half of its slot. Nothing of it is noted for
+    /// earlier cuts: they are of another slot.
+    pub fn split(&mut self, bits: u8, slot_of: &dyn Fn(&[u8]) -> Slot) -> Result<(), Fault> {
+        let known = self.meta.get(SLOT_BITS_KEY)?.map(|known| known.value());
+        if known == Some(bits.into()) {
+            return Ok(());
+        }
+        self.meta.insert(SLOT_BITS_KEY, u64::from(bits))?;
+        let areas: Vec<(AreaId, Area)> = self.catalog.areas().collect();
+        for (id, area) in areas {
+            // First of all: a child may have the number of a slot that is split after it.
+            self.become_role(id, Role::Dropped);
+            if matches!(area.role, Role::Staging(_) | Role::Dropped) {
+                continue;
+            }
+            let (even, odd) = (Slot(2 * area.slot.0), Slot(2 * area.slot.0 + 1));
+            let halves = [self.half(&area, even)?, self.half(&area, odd)?];
+            self.deal_out(id, area.slot, |key| {
+                halves[usize::from(slot_of(key) == odd)]
+            })?;
+            for half in halves {
+                let area = self.touch(half);
+                let floor = area.highest();
+                self.touched.get_mut(&half).expect("touched above").floor = floor;
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty copy of half a slot, as far as the whole one had got.
+    fn half(&mut self, whole: &Area, slot: Slot) -> Result<AreaId, Fault> {
+        let id = self.create(slot, whole.role, whole.attempt)?;
+        let mut area = whole.clone();
+        (area.slot, area.size) = (slot, Some(Held::default()));
+        self.catalog.put(id, area);
+        Ok(id)
+    }
+
+    /// Copies each record of an area to the one that `to` says.
+    fn deal_out(
+        &mut self,
+        from: AreaId,
+        slot: Slot,
+        to: impl Fn(&[u8]) -> AreaId,
+    ) -> Result<(), Fault> {
+        let (first, end) = tables::area_bounds(from);
+        let mut next = first.to_vec();
+        loop {
+            let piece: Vec<(Vec<u8>, Vec<u8>)> = self
+                .records
+                .range(next.as_slice()..end.as_slice())?
+                .take(DROP_PIECE)
+                .map(|row| row.map(|(key, row)| (key.value().to_vec(), row.value().to_vec())))
+                .collect::<Result<_, _>>()?;
+            let Some((last, _)) = piece.last() else {
+                return Ok(());
+            };
+            // The least key after it.
+            next.clone_from(last);
+            next.push(0);
+            for (key, row) in &piece {
+                let Some(record) = tables::parse_record(key, row) else {
+                    let key = key.get(8..).unwrap_or_default();
+                    return Err(Fault::Refused(damaged(slot, key)));
+                };
+                self.store(to(&record.key), &record, false)?;
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The store as the agent drives it.
 
 use annulus_agent::store::{
-    Copy, Cut, DigestAt, Held, Holding, RangeStore, Record, Records, StoreError, Stray, Versions,
-    Watermark,
+    Copy, Cut, DigestAt, Held, Holding, RangeStore, Record, Records, SlotOf, StoreError, Stray,
+    Versions, Watermark,
 };
 use annulus_ring::{Epoch, Position, SessionId, Slot};
 
@@ -97,6 +97,11 @@ impl RangeStore for Store {
     fn begin_reign(&self, slots: &[(Slot, Epoch)]) -> Result<(), StoreError> {
         let slots = slots.to_vec();
         self.carry_out(move |batch| batch.begin_reign(&slots))
+    }
+
+    /// One transaction, in which every record is written anew: room for all of them twice.
+    fn split(&self, bits: u8, slot_of: SlotOf) -> Result<(), StoreError> {
+        self.carry_out(move |batch| batch.split(bits, &*slot_of))
     }
 
     fn fork(&self, slot: Slot) -> Result<Option<Position>, StoreError> {

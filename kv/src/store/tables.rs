@@ -29,6 +29,8 @@ pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta")
 pub(super) const FORMAT: u64 = 1;
 pub(super) const FORMAT_KEY: &str = "format";
 pub(super) const NEXT_AREA_KEY: &str = "next_area";
+/// 2^this slots, as of the last split; absent = never split.
+pub(super) const SLOT_BITS_KEY: &str = "slot_bits";
 
 const PUT: u8 = 0;
 const TOMBSTONE: u8 = 1;

@@ -1,6 +1,6 @@
 //! An operator's request: accepted (and queued) or refused at once.
 
-use annulus_ring::{Epoch, HashName, Weight};
+use annulus_ring::{Epoch, Weight};
 
 use super::Decision;
 use crate::{Change, ChangeId, Event, MAX_QUEUE, MAX_ROW, Rejection, RingState, fold};
@@ -104,22 +104,3 @@ fn row(ring: &RingState, change: &Change, steps: u32) -> Result<Vec<Change>, Rej
     row.push(change.clone());
     Ok(row)
 }
-
-/// A change of coordinates: refused, with the way around.
-pub(super) fn convert(
-    ring: &RingState,
-    hash: Option<HashName>,
-    layout: Option<&str>,
-) -> Result<Decision, Rejection> {
-    let hash = hash.filter(|hash| *hash != ring.config.hash);
-    let layout = layout.filter(|layout| *layout != LAYOUT);
-    let what = match (hash, layout) {
-        (Some(hash), _) => format!("hash {} to {hash}", ring.config.hash),
-        (None, Some(layout)) => format!("layout {LAYOUT} to {layout}"),
-        (None, None) => return Err(Rejection::SameCoordinates),
-    };
-    Err(Rejection::OtherCoordinates { what })
-}
-
-/// The kind of layout that every ring of the log has.
-const LAYOUT: &str = "slots";

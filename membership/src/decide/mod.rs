@@ -6,6 +6,7 @@ mod abort;
 mod advance;
 mod brake;
 mod change;
+mod convert;
 mod failover;
 mod found;
 mod hand_over;
@@ -186,6 +187,9 @@ fn decide_ring(
     now_ms: u64,
     command: &RingCommand,
 ) -> Result<Decision, Rejection> {
+    if ring.conversion.is_some() && names_slots(command) {
+        return Err(Rejection::Converting);
+    }
     match command {
         RingCommand::Create { .. } => Err(Rejection::RingExists { ring: name.clone() }),
         RingCommand::Found {
@@ -208,7 +212,15 @@ fn decide_ring(
             steps,
             expected_layout_epoch,
         } => change::by_steps(ring, change, *steps, *expected_layout_epoch),
-        RingCommand::Convert { hash, layout } => change::convert(ring, *hash, layout.as_deref()),
+        RingCommand::Convert {
+            hash,
+            layout,
+            double,
+        } => convert::begin(name, ring, *hash, layout.as_deref(), *double),
+        RingCommand::FinishConversion { begun, evidence } => {
+            convert::finish(ring, *begun, evidence)
+        }
+        RingCommand::AbortConversion { begun } => convert::abort(ring, *begun),
         RingCommand::Start {
             changes,
             base_layout_epoch,
@@ -257,6 +269,37 @@ fn decide_ring(
         ),
         RingCommand::CommitPlan { plan } => plan::commit(name, ring, *plan),
         RingCommand::DropPlan { plan } => plan::drop(ring, *plan),
+    }
+}
+
+/// Whether a command speaks of slots, or leads to what does: not while they get other names.
+fn names_slots(command: &RingCommand) -> bool {
+    match command {
+        RingCommand::Change { .. }
+        | RingCommand::ChangeBySteps { .. }
+        | RingCommand::Convert { .. }
+        | RingCommand::Start { .. }
+        | RingCommand::Advance { .. }
+        | RingCommand::HandOver(_)
+        | RingCommand::Permit { .. }
+        | RingCommand::Released { .. }
+        | RingCommand::StorePlan { .. }
+        | RingCommand::CommitPlan { .. } => true,
+        RingCommand::Create { .. }
+        | RingCommand::Found { .. }
+        | RingCommand::Register(_)
+        | RingCommand::SetEndpoint { .. }
+        | RingCommand::FinishConversion { .. }
+        | RingCommand::AbortConversion { .. }
+        | RingCommand::Abort { .. }
+        | RingCommand::Replan { .. }
+        | RingCommand::Settle
+        | RingCommand::Availability { .. }
+        | RingCommand::Maintain { .. }
+        | RingCommand::Pause { .. }
+        | RingCommand::Hold { .. }
+        | RingCommand::AutoRemove { .. }
+        | RingCommand::DropPlan { .. } => false,
     }
 }
 

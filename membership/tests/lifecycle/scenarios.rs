@@ -93,6 +93,7 @@ impl Stage {
             "convert" => self.command(RingCommand::Convert {
                 hash: option("hash").map(|hash| hash.parse().unwrap()),
                 layout: option("layout").map(str::to_owned),
+                double: words.contains(&"double"),
             }),
             "pin" => self.change(Change::Pin {
                 node: NodeId::new(words[1]).unwrap(),
@@ -317,6 +318,9 @@ impl Stage {
             "settled" => {
                 world.run_until("the end", |world| world.ring_state().transition.is_none())
             }
+            "converted" => world.run_until("the end of the conversion", |world| {
+                world.ring_state().conversion.is_none()
+            }),
             step => {
                 let step = Step::ALL
                     .into_iter()
@@ -447,6 +451,10 @@ impl Stage {
                 wave.id, wave.owner, wave.successor
             )
             .unwrap();
+        }
+        if let Some(conversion) = &ring.conversion {
+            let to = conversion.to;
+            write!(text, "  [to {}, k {}]", to.hash, to.slot_bits).unwrap();
         }
         let replication = ring.replication();
         if self.shows_replication {

@@ -95,6 +95,10 @@ impl Node {
             return;
         }
         let first = self.adopted == Epoch(0);
+        if let Some(view) = &self.view {
+            let bits = |of: &Snapshot| of.layout.slots.bits();
+            (bits(view)..bits(snapshot)).for_each(|_| self.split());
+        }
         self.view = Some(snapshot.clone());
         self.adopted = snapshot.epoch;
         let session = snapshot.transition.as_ref().map(|t| SessionId::from(t.id));
@@ -121,6 +125,19 @@ impl Node {
             }
         }
         self.kept.retain(|_, slots| !slots.is_empty());
+    }
+
+    /// Every copy of a slot becomes copies of the two that it is split into.
+    fn split(&mut self) {
+        let children = |slots: &BTreeSet<Slot>| -> BTreeSet<Slot> {
+            let both = slots.iter().map(|slot| [2 * slot.0, 2 * slot.0 + 1]);
+            both.flatten().map(Slot).collect()
+        };
+        self.live = children(&self.live);
+        for kept in self.kept.values_mut() {
+            *kept = children(kept);
+        }
+        self.staging.clear();
     }
 
     fn adopt_slot(

@@ -17,6 +17,7 @@ pub struct Promises {
     pub hand_overs: u32,
     pub permits: u32,
     pub removals: u32,
+    pub conversions: u32,
 }
 
 impl Promises {
@@ -40,9 +41,14 @@ impl Promises {
             }
             assert!(ring.layout_epoch <= ring.epoch);
             distinct(ring);
-            pinned(old, ring);
             edges(old, ring);
-            owners(self, old, ring, command, nodes);
+            if ring.converted == old.converted {
+                pinned(old, ring);
+                owners(self, old, ring, command, nodes);
+            } else {
+                converted(old, ring, nodes);
+                self.conversions += 1;
+            }
             self.transition(old, ring, nodes);
             self.deletions(old, ring, command, nodes);
         }
@@ -286,6 +292,39 @@ fn owners(
             "ONE-OWNER: only a committed hand-over changes who is first"
         );
     }
+}
+
+/// Nobody served under the old coordinates any more; every key keeps its list, pins and all, and
+/// every range begins a reign.
+fn converted(old: &RingState, ring: &RingState, nodes: &BTreeMap<NodeId, Node>) {
+    let begun = old.conversion.as_ref().unwrap().begun;
+    for node in ring.members.keys() {
+        assert!(
+            nodes[node].adopted >= begun,
+            "ONE-OWNER: {node} may still serve"
+        );
+    }
+    let parent = |slot: Slot| Slot(slot.0 >> (ring.slots.bits() - old.slots.bits()));
+    for slot in ring.slots.slots() {
+        assert_eq!(
+            ring.slots.list(slot),
+            old.slots.list(parent(slot)),
+            "slot {slot}"
+        );
+        assert_eq!(
+            ring.reigns[slot.index()],
+            ring.epoch,
+            "ONE-OWNER: slot {slot}"
+        );
+        assert_eq!(ring.last_changes[slot.index()], ring.epoch, "slot {slot}");
+        assert_eq!(
+            ring.pins.owner(slot),
+            old.pins.owner(parent(slot)),
+            "slot {slot}"
+        );
+    }
+    assert_eq!(ring.reigns.len(), ring.slots.slot_count());
+    assert_eq!(ring.last_changes.len(), ring.slots.slot_count());
 }
 
 /// EVIDENCE: at the switch every gainer truly has its copy.

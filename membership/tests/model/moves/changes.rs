@@ -300,6 +300,7 @@ pub const VERBS: &[Verb] = &[
             world.request(RingCommand::Convert {
                 hash: (words.get(0) == Some("hash")).then_some(HashName::SipHash24),
                 layout: (words.get(0) == Some("layout")).then(|| "tokens".to_owned()),
+                double: words.get(0) == Some("double"),
             });
         },
     },
