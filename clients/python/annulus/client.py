@@ -218,7 +218,14 @@ class Client:
                 return
             except FileNotFoundError:
                 continue
-            except (Refused, OSError) as error:
+            except Refused as error:
+                self._note(error, str(path))
+                # Or the next good snapshot would push the damaged one over the previous.
+                try:
+                    path.replace(str(path) + ".damaged")
+                except OSError as failed:
+                    self._note(failed, str(path))
+            except OSError as error:
                 self._note(error, str(path))
 
     def _note(self, error: Exception, where: str) -> None:
@@ -328,6 +335,7 @@ class Client:
                     raise
                 # Asked for whole, a server that has nothing newer says what is held.
                 self._note(error, endpoint)
+                self._without_base = False
                 return None
             self._without_base = False
             self._report(report, endpoint)

@@ -46,7 +46,7 @@ def unpack(data: bytes, bits: int, rf: int, lists: int) -> "array[int]":
 
 def _unpack(data: bytes, bits: int, count: int, missing: int) -> "array[int]":
     if bits == 8:
-        flat = array("H", data)
+        flat = array("H", list(data))
     elif bits == 16:
         flat = array("H", data)
         if sys.byteorder == "little":
