@@ -192,7 +192,10 @@ class Client:
     def changes(self) -> Iterator[Change]:
         """What changes from now on, until the client is closed. A slow reader gets several epochs
         as one change, so nothing is queued."""
-        before = self._table
+        # Taken here and not in the generator, which begins only when it is first asked.
+        return self._changes_since(self._table)
+
+    def _changes_since(self, before: Optional[Table]) -> Iterator[Change]:
         while True:
             with self._changed:
                 self._changed.wait_for(

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from annulus import Client
 
@@ -83,8 +84,8 @@ class Live(unittest.TestCase):
             self.assertLess(joined.before or (0, 0), joined.after)
             until(lambda: client.table().snapshot.transition is None and len(client.table().snapshot.members) == 4)
             keys = ["user:%d" % at for at in range(1_000)]
-            for key in keys:
-                self.agree(client, key)
+            with ThreadPoolExecutor(8) as pool:
+                self.assertEqual(len(list(pool.map(lambda key: self.agree(client, key), keys))), 1_000)
             self.assertEqual(client.status().refused, {})
             before = [client.lookup(key.encode()) for key in keys]
             self.assertTrue(any("n4" in [node.node_id for node in one.nodes] for one in before))
