@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use annulus_ring::{Availability, Epoch, Incarnation, Member, NodeId, Position, SessionId, Slot};
 
-use crate::{RingState, WaveId, bait, due::WAVE_PAUSE_MS};
+use crate::{RingState, WaveId, due::WAVE_PAUSE_MS};
 
 /// Silent for this long: suspect, in ms.
 pub const SUSPECT_MS: u64 = 5_000;
@@ -286,7 +286,7 @@ impl Reports {
             return;
         };
         known.heard_ms = now_ms;
-        if report.adopted < self.converted && !bait::on("report-of-other-slots") {
+        if report.adopted < self.converted {
             // It opens a new link once it has adopted the conversion, and says everything again.
             return;
         }

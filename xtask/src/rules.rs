@@ -27,6 +27,11 @@ const LIFECYCLE: Suite = Suite {
     package: "annulus-membership",
     binary: &["--test", "lifecycle"],
 };
+/// The guard by itself.
+const GUARD: Suite = Suite {
+    package: "annulus-agent",
+    binary: &["--lib"],
+};
 /// The reference store.
 const KV: Suite = Suite {
     package: "annulus-kv",
@@ -205,6 +210,30 @@ const RULES: &[Rule] = &[
         "the same, in the reference store",
         &KV,
         "tests::paths::a_write_in_flight_is_stamped_anew_and_needs_both_lists",
+    ),
+    rule(
+        "conversion-without-everyone",
+        "a conversion takes effect when every member serves nobody",
+        &LIFECYCLE,
+        "scenarios::scenarios_read_as_written",
+    ),
+    rule(
+        "conversion-before-acks",
+        "the same: their word is of the epoch that began it",
+        &LIFECYCLE,
+        "scenarios::scenarios_read_as_written",
+    ),
+    rule(
+        "serves-while-converting",
+        "a member serves nobody while the ring is converted",
+        &GUARD,
+        "guard::tests::while_the_ring_is_converted_nobody_is_served_and_who_waits_goes_on_after_it",
+    ),
+    rule(
+        "slots-of-before",
+        "a slot that was named before a conversion is nobody's after it",
+        &GUARD,
+        "guard::tests::a_slot_that_was_named_before_a_conversion_is_not_the_one_of_that_number_after_it",
     ),
 ];
 

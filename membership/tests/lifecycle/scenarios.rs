@@ -7,10 +7,10 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use super::support::World;
 use annulus_membership::{
-    Burial, Change, ChangeId, Outcome, PinKind, PlanId, Rejection, RingCommand, Spans, WarmUp,
-    restart, why_kept,
+    Burial, Change, ChangeId, NodeEvidence, Outcome, PinKind, PlanId, Rejection, RingCommand,
+    Spans, WarmUp, restart, why_kept,
 };
-use annulus_ring::{NodeId, Replication, Slot, Step, Weight, Zone};
+use annulus_ring::{Epoch, NodeId, Replication, SessionId, Slot, Step, Weight, Zone};
 
 struct Stage {
     world: Option<World>,
@@ -95,6 +95,23 @@ impl Stage {
                 layout: option("layout").map(str::to_owned),
                 double: words.contains(&"double"),
             }),
+            // On the word of these members, whatever it is.
+            "finish" => {
+                let ring = self.world().ring_state().clone();
+                let begun = ring.conversion.as_ref().map_or(Epoch(0), |one| one.begun);
+                let evidence = words[1..].iter().map(|name| {
+                    let node = NodeId::new(name).unwrap();
+                    NodeEvidence {
+                        incarnation: ring.members[&node].incarnation,
+                        session: SessionId::default(),
+                        acked_epoch: self.node(name).adopted,
+                        hit_permille: None,
+                        node,
+                    }
+                });
+                let evidence = evidence.collect();
+                self.command(RingCommand::FinishConversion { begun, evidence })
+            }
             "pin" => self.change(Change::Pin {
                 node: NodeId::new(words[1]).unwrap(),
                 slots: spans(words[2]),

@@ -89,6 +89,23 @@ impl Fleet {
         }
     }
 
+    /// Waits for a conversion that began after `epoch`, also at the nodes and the client.
+    async fn converted(&self, client: &Client, epoch: u64) -> v1::RingStatus {
+        let name = RingName::new(RING).unwrap();
+        let start = Instant::now();
+        loop {
+            let ring = self.admin.ring(&name, Read::Linearizable).await.unwrap();
+            let adopted = ring.nodes_at.iter().all(|at| at.epoch >= ring.epoch);
+            if ring.converted_epoch > epoch && adopted {
+                let before = annulus_ring::Epoch(ring.epoch - 1);
+                client.wait_newer_than(before, DEADLINE).await.unwrap();
+                return ring;
+            }
+            assert!(start.elapsed() < DEADLINE, "{ring:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Of each node, the keys that its server holds.
     fn held(&self) -> BTreeMap<&'static str, Vec<Bytes>> {
         let keys = |redis: &Redis| {
@@ -224,6 +241,35 @@ async fn entries_follow_the_ring_through_a_join_and_a_drain() {
         .unwrap();
     let owned = all_found(&fleet, &client, &cache);
     assert!(!owned.contains_key("n1"), "{owned:?}");
+
+    // Twice as many ranges: entries lie where they lay. Another hash: they are looked for elsewhere,
+    // and those of before take no room.
+    let convert = |double: bool, hash: Option<&str>| v1::ConvertRequest {
+        ring: RING.to_owned(),
+        hash: hash.map(str::to_owned),
+        double,
+        ..v1::ConvertRequest::default()
+    };
+    fleet.admin.convert_ring(convert(true, None)).await.unwrap();
+    let doubled = fleet.converted(&client, drained.epoch).await;
+    assert_eq!(doubled.slot_bits, 6);
+    all_found(&fleet, &client, &cache);
+    let hash = convert(false, Some("md5-64"));
+    fleet.admin.convert_ring(hash).await.unwrap();
+    let rehashed = fleet.converted(&client, doubled.epoch).await;
+    assert_eq!(rehashed.hash, "md5-64");
+    assert!(
+        fleet.held().values().all(Vec::is_empty),
+        "{:?}",
+        fleet.held()
+    );
+    for at in 0..KEYS {
+        assert_eq!(cache.get(&key(at)).unwrap(), None, "it begins cold");
+        cache
+            .set(&key(at), format!("value {at}").as_bytes(), ttl(at))
+            .unwrap();
+    }
+    all_found(&fleet, &client, &cache);
 
     // An invalidation holds at whoever owns the key now.
     cache.delete(&key(7)).unwrap();
