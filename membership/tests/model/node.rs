@@ -153,6 +153,28 @@ impl Node {
             .filter(|aside| aside.incarnation == incarnation)
     }
 
+    /// Every copy becomes copies of the two halves of its range, here and in the directory set aside.
+    pub fn split(&mut self) {
+        let halves = |slot: Slot| [Slot(2 * slot.0), Slot(2 * slot.0 + 1)];
+        let live = std::mem::take(&mut self.live).into_iter();
+        self.live = live
+            .flat_map(|(slot, at)| halves(slot).map(|half| (half, at)))
+            .collect();
+        for slots in self.kept.values_mut() {
+            *slots = slots.iter().copied().flat_map(halves).collect();
+        }
+        self.staging.clear();
+        self.joint.clear();
+        self.cuts.clear();
+        self.owned.clear();
+        self.sealed_slots.clear();
+        (self.sealed, self.confirmed) = (None, None);
+        (self.fenced, self.succeeded) = (None, None);
+        if let Some(aside) = &mut self.aside {
+            aside.split();
+        }
+    }
+
     /// One write to each range it owns and has not sealed.
     pub fn write(&mut self) {
         for slot in &self.owned {
@@ -192,6 +214,10 @@ impl Node {
             for slot in ring.slots.slots() {
                 self.adopt(ring, slot, me, heads[slot.index()]);
             }
+        }
+        if ring.conversion.is_some() {
+            // It serves nobody.
+            self.owned.clear();
         }
         if let Some(session) = session {
             self.last_session = session;

@@ -126,6 +126,7 @@ impl World {
         if let Some(ring) = &effect.published {
             publish(&mut self.state, ring);
         }
+        self.converted();
         let seen = Seen {
             ring: &self.ring,
             before: &self.twin,
@@ -161,6 +162,19 @@ impl World {
         }
         self.last = Some(effect.outcome.clone());
         effect.outcome
+    }
+
+    /// What nodes hold gets its new names with the entry: under the old ones nobody serves it.
+    fn converted(&mut self) {
+        let bits = |state: &State| {
+            let ring = state.rings.get(&self.ring);
+            ring.map_or(0, |ring| ring.slots.bits())
+        };
+        let (before, after) = (bits(&self.twin), bits(&self.state));
+        if before == 0 || before == after {
+            return;
+        }
+        self.nodes.values_mut().for_each(Node::split);
     }
 
     /// Puts something into the state of every server that would take too many entries.

@@ -13,6 +13,9 @@ use crate::{
     world::World,
 };
 
+/// Ranges are doubled up to 2^this: more cost time and show nothing new.
+const MOST_BITS: u8 = 4;
+
 pub const VERBS: &[Verb] = &[
     // Everybody but the dead goes on speaking, until those are down.
     Verb {
@@ -89,7 +92,7 @@ pub const VERBS: &[Verb] = &[
     // pin NODE member|owner SLOT+SLOT..
     Verb {
         name: "pin",
-        weight: 16,
+        weight: 20,
         draw: |world, chance| {
             let kind = ["member", "owner"][chance.usize(..2)];
             Some(format!(
@@ -291,17 +294,37 @@ pub const VERBS: &[Verb] = &[
             }
         },
     },
-    // convert hash|layout|nothing
+    // convert double|hash|layout|nothing
     Verb {
         name: "convert",
-        weight: 1,
-        draw: |_, chance| Some(["hash", "layout", "nothing"][chance.usize(..3)].to_owned()),
+        weight: 16,
+        draw: |world, chance| {
+            let few = world.ring_state()?.slots.bits() < MOST_BITS;
+            let words = ["hash", "layout", "nothing", "double", "double", "double"];
+            let word = words[chance.usize(..words.len())];
+            (few || word != "double").then(|| word.to_owned())
+        },
         act: |world, words| {
             world.request(RingCommand::Convert {
                 hash: (words.get(0) == Some("hash")).then_some(HashName::SipHash24),
                 layout: (words.get(0) == Some("layout")).then(|| "tokens".to_owned()),
                 double: words.get(0) == Some("double"),
             });
+        },
+    },
+    // gives-up-converting
+    Verb {
+        name: "gives-up-converting",
+        weight: 140,
+        draw: |world, _| {
+            let runs = world.ring_state()?.conversion.is_some();
+            runs.then(String::new)
+        },
+        act: |world, _| {
+            let ring = world.ring_state();
+            if let Some(begun) = ring.and_then(|ring| Some(ring.conversion.as_ref()?.begun)) {
+                world.propose(RingCommand::AbortConversion { begun });
+            }
         },
     },
 ];

@@ -18,6 +18,9 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
     if !before.founded {
         return Ok(());
     }
+    if before.converted != after.converted {
+        return converted(seen, before, after);
+    }
     for slot in after.slots.slots() {
         let (was, is) = (before.sets(slot).owner(), after.sets(slot).owner());
         let (then, now) = (before.reigns[slot.index()], after.reigns[slot.index()]);
@@ -39,6 +42,29 @@ pub fn check(seen: &Seen<'_>, _: &Memory) -> Result<(), String> {
             }
             _ => return Err(format!("slot {slot}: a new owner without a hand-over")),
         }
+    }
+    Ok(())
+}
+
+/// Nobody serves under the old names any more; each half has the list of the whole, in a new reign.
+fn converted(seen: &Seen<'_>, before: &RingState, after: &RingState) -> Result<(), String> {
+    let Some(running) = &before.conversion else {
+        return Err("converted, and nobody was asked to stop".to_owned());
+    };
+    let rests = before.transition.is_none() && before.wave.is_none();
+    ensure(rests, || "converted while something moves".to_owned())?;
+    for member in before.members.values() {
+        let node = seen.holder(before, member.handle);
+        let stopped = node.is_some_and(|node| node.adopted >= running.begun);
+        ensure(stopped, || format!("{} may still serve", member.node_id))?;
+    }
+    let more = after.slots.bits() - before.slots.bits();
+    for slot in after.slots.slots() {
+        let whole = Slot(slot.0 >> more);
+        let same = after.slots.list(slot) == before.slots.list(whole);
+        ensure(same, || format!("slot {slot} has another list"))?;
+        let begins = after.reigns[slot.index()] == after.epoch;
+        ensure(begins, || format!("slot {slot} goes on in its reign"))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The tables of forgeries: a name, and what is proposed in the world as it is. `pick` chooses among
 //! what fits. To have a new rule tried, add a line that breaks it and nothing else.
 
+mod conversions;
 mod copies;
 mod plans;
 mod replans;
@@ -22,6 +23,7 @@ pub fn all() -> impl Iterator<Item = &'static Forgery> {
         waves::FORGERIES,
         copies::FORGERIES,
         plans::FORGERIES,
+        conversions::FORGERIES,
         replans::FORGERIES,
         words::FORGERIES,
     ]
@@ -36,6 +38,7 @@ pub fn rare() -> impl Iterator<Item = &'static Forgery> {
         waves::FORGERIES,
         copies::FORGERIES,
         replans::FORGERIES,
+        conversions::FORGERIES,
     ]
     .into_iter()
     .flatten()
