@@ -92,7 +92,7 @@ pub const VERBS: &[Verb] = &[
     // pin NODE member|owner SLOT+SLOT..
     Verb {
         name: "pin",
-        weight: 20,
+        weight: 26,
         draw: |world, chance| {
             let kind = ["member", "owner"][chance.usize(..2)];
             Some(format!(
@@ -297,7 +297,7 @@ pub const VERBS: &[Verb] = &[
     // convert double|hash|layout|nothing
     Verb {
         name: "convert",
-        weight: 16,
+        weight: 32,
         draw: |world, chance| {
             let few = world.ring_state()?.slots.bits() < MOST_BITS;
             let words = ["hash", "layout", "nothing", "double", "double", "double"];
@@ -315,7 +315,7 @@ pub const VERBS: &[Verb] = &[
     // gives-up-converting
     Verb {
         name: "gives-up-converting",
-        weight: 140,
+        weight: 300,
         draw: |world, _| {
             let runs = world.ring_state()?.conversion.is_some();
             runs.then(String::new)
